@@ -9,7 +9,7 @@ import { openRuleSets } from "./commit/open-rule-sets.ts";
 import { removeRules } from "./commit/remove-rules.ts";
 import { chainNames, prefixOf } from "./render/chains.ts";
 
-/** Options of this backend only. Options that kube-proxy also has carry its names. */
+/** Options that only this backend has. Options that also exist in kube-proxy have the same names there. */
 const iptablesOptions: readonly OptionSpec[] = [
   {
     flags: "--iptables-masquerade-bit <bit>",

@@ -31,7 +31,7 @@ import { type ChainBody, type ChainId, chainId, splitChainId, tables } from "../
 
 /** Access to the installed rules of one family. */
 export interface Kernel {
-  /** Passes the output of iptables-save to `take`, in pieces of any length. */
+  /** Reads the installed rules, and passes the output of iptables-save to `take` in pieces of any length. */
   read(take: (text: string) => void): Promise<void>;
   /** Commits a transaction. Errors: those of `restoreRules`. */
   restore(transaction: string): Promise<void>;
@@ -44,24 +44,28 @@ interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
   readonly kernel: Kernel;
-  /** Called after each comparison of all rules, when they are in force. Must not reject. Default: nothing is done. */
+  /**
+   * Called after each comparison of all rules, as soon as the desired rules are in force. Must not reject. Default:
+   * nothing is done.
+   */
   readonly onInstalled?: (() => Promise<void>) | undefined;
-  /** Whether conntrack is liberal now; see `RenderOptions`. Default: returns false. */
+  /** Returns whether conntrack is currently liberal; see `RenderOptions`. Default: returns false. */
   readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
   readonly log: Log;
-  /** True if `kernel.restore` writes nothing: for a run that prints or compares rules. Default false. */
+  /** True if `kernel.restore` writes nothing, because this run only prints or compares rules. Default false. */
   readonly isReadOnly?: boolean | undefined;
 }
 
 /**
- * The iptables rules of one family: brings the installed rules into agreement with the plans of Services.
+ * The iptables rules of one family. It brings the installed rules into line with the Service plans.
  *
  * Problem: the kernel compares a new connection with one rule after another, iptables-restore replaces whole chains,
  * and other programs own the built-in chains and may change ours.
  *
- * Idea: few rules for each packet, few chains for each change, and rules written exactly as iptables-save prints them,
- * so that installed rules are compared as text. A restarted process finds its rules equal and writes nothing; the same
- * comparison finds drift. The path to default/web at 10.96.0.1:80 with two endpoints:
+ * Idea: each packet meets few rules, each change rewrites few chains, and rules are written exactly as iptables-save
+ * prints them, so that they can be compared with the installed rules as text. If a restarted process finds that its
+ * rules are equal, it writes nothing; the same comparison detects drift. The path to default/web at 10.96.0.1:80 with
+ * two endpoints:
  *
  * ```text
  * nat PREROUTING            jump, placed first once; stays where other programs move it
@@ -71,7 +75,7 @@ interface IptablesRuleSetOptions {
  * filter FORWARD, OUTPUT    refuse or drop packets that nat left without an endpoint
  * ```
  *
- * When 10.1.1.11 goes, one chain is written again:
+ * When 10.1.1.11 is removed, one chain is rewritten:
  *
  * ```text
  * *nat
@@ -82,29 +86,30 @@ interface IptablesRuleSetOptions {
  *
  * Packets see a change at the COMMIT of its table. Invariants:
  *
- * - Each table changes as a whole or not at all, filter before nat: a Service that loses its last endpoint refuses
- *   before nat stops translating.
- * - A partial sync compares the chains of the touched Services and their buckets with those committed last. A full sync
- *   and a repair read iptables-save and compare everything.
- * - A first load above `maxChains` is divided; only its last transaction has jumps, so packets meet all of it or
- *   nothing.
+ * - Each table changes as a whole or not at all, and filter changes before nat: when a Service loses its last endpoint,
+ *   its packets are refused before nat stops translating them.
+ * - A partial sync compares the chains of the touched Services, and their buckets, with the chains committed last. A
+ *   full sync or a repair reads the output of iptables-save and compares everything.
+ * - A first load of more than `maxChains` chains is divided. Only its last transaction contains jumps, so a packet
+ *   meets either all of the rules or none.
  * - After a failure the installed chains are unknown, and the next sync reads them.
- * - Jumps that are all present are not moved: two programs that both insist on the first place would move their rules
- *   without end.
+ * - If all jumps are present, they are not moved: two programs that both insist on the first position would move their
+ *   rules forever.
  *
- * Measured and rejected: kube-proxy's chain for each endpoint (a load of 1 000 Services × 2 ports × 10 endpoints took
- * 23 s with them and 0.9 s without; one change 58 and 24 ms, iptables-nft); one transaction of any size (iptables-nft
- * searches all new chains for each rule, so its time is quadratic); libiptc (no stable interface, and none for the nft
- * variant). docs/design/iptables.md has all chains and the reason for the place of each jump.
+ * Measured and rejected: kube-proxy's chain for each endpoint (with iptables-nft, loading 1 000 Services × 2 ports × 10
+ * endpoints took 23 s with these chains and 0.9 s without them, and one change 58 ms and 24 ms); a single transaction
+ * of unlimited size (for each rule, iptables-nft searches all new chains, so the time is quadratic); libiptc (no stable
+ * interface, and none for the nft variant). docs/design/iptables.md lists all chains and the reason for the position of
+ * each jump.
  */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;
-  /** Options of the last sync. `text` is their JSON, by which a change of the options is detected. */
+  /** Options of the last sync. `text` is their JSON form; comparing it shows whether the options have changed. */
   #render: { readonly text: string; readonly value: RenderOptions } | undefined;
   #desiredChains: DesiredChains | undefined;
-  /** Installed chains; undefined if they must be read, at the start and after a failure. */
+  /** Installed chains; undefined if they must be read, which is the case at the start and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
-  /** Chains that the last full comparison found, before it changed them. */
+  /** Chains that the last full comparison found, as they were before it changed them. */
   #readChains: ReadonlyMap<ChainId, ChainBody> = new Map();
 
   constructor(options: IptablesRuleSetOptions) {
@@ -141,7 +146,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
       (isSameRender ? this.#desiredChains : undefined) ?? new DesiredChains(renderFixedChains(options));
     this.#desiredChains = desiredChains;
     this.#render = { text, value: options };
-    // If the options changed, the jumps may differ, and the installed jumps are not kept in memory.
+    // If the options have changed, the jumps may differ. The installed jumps are not kept in memory, so they must be
+    // read.
     const isFull = !isSameRender || touched === "all";
     const changed = await putPlan(plan, isFull ? "all" : touched, desiredChains, options);
     if (this.#committed === undefined || isFull) {
@@ -184,7 +190,10 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return change;
   }
 
-  /** If `work` fails, the installed rules are unknown. Until it ends, inspection shows the rules from before. */
+  /**
+   * Forgets the installed rules if `work` fails, because they are then unknown. While `work` is running, inspection
+   * shows the previous rules.
+   */
   async #forgetOnFailure<Result>(work: Promise<Result>): Promise<Result> {
     try {
       return await work;
@@ -227,7 +236,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 }
 
-/** A change of the iptables rules of one family; the result of a sync or repair. */
+/** A change to the iptables rules of one family. Each sync and repair returns one. */
 export interface IptablesChange extends RuleChange {
   /** The committed change, for metrics. */
   readonly ruleset: RulesetChange;
@@ -290,7 +299,7 @@ const explained: Readonly<Record<ChainDifference["kind"], string>> = {
 /**
  * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.
  *
- * `bodies` is a function, because each request shows the current chains.
+ * `bodies` is a function, because each request must show the current chains.
  */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
   const lines = (): readonly string[] => {
@@ -314,7 +323,7 @@ function selectService(lines: readonly string[], service: ServiceKey): readonly 
   const comment = new RegExp(`--comment "?${RegExp.escape(service)}[:" ]`);
   const linesByChain = Map.groupBy(lines, (line) => line.split(" ", 3)[2] ?? "");
   const chosen = new Set(lines.filter((line) => comment.test(line)));
-  // Lines that are added here are visited, too.
+  // The loop also visits the lines that it adds.
   for (const line of chosen) {
     const target = / -[jg] (\S+)/.exec(line)?.[1];
     if (target !== undefined && ownChain.test(target))

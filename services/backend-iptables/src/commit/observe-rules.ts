@@ -12,10 +12,10 @@ interface MeasuredRules {
 }
 
 /**
- * Registers the metrics of rules, with kube-proxy's names. Call the returned function after each sync and repair of a
- * family.
+ * Registers the metrics about rules, under the names that kube-proxy uses. Call the returned function after each sync
+ * and repair of a family.
  *
- * All rules are counted at each scrape. Counting them at each sync would take longer than a partial sync.
+ * All rules are counted at each scrape; counting them at each sync would take longer than a partial sync itself.
  */
 export function observeRules(
   registry: Registry,
@@ -55,7 +55,7 @@ export function observeRules(
     labelNames: ["ip_family"] as const,
     registers,
   });
-  // Without a sample before the first failure, a rate() of the counter would miss that failure.
+  // Create a sample before the first failure; otherwise a rate() of the counter would miss that failure.
   for (const { family } of ruleSets) {
     for (const counter of [failures, partialFailures]) counter.inc({ ip_family: familyLabels[family] }, 0);
   }

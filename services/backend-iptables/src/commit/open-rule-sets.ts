@@ -22,7 +22,7 @@ export interface OpenOptions {
 }
 
 /**
- * Opens the rule set of each family that the node has tools for.
+ * Opens the rule set of each family for which the node has tools.
  *
  * Errors: IPTABLES_MISSING for IPv4.
  */
@@ -51,8 +51,8 @@ export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promi
 }
 
 /**
- * Returns the access of one rule set to the kernel. For `--dry-run` it prints transactions, for `--diff` it ignores
- * them.
+ * Returns one rule set's access to the kernel. With `--dry-run`, transactions are printed; with `--diff`, they are
+ * ignored.
  */
 function openKernel(tools: Tools, { destination }: ProxyHost): Kernel {
   const restore = async (transaction: string): Promise<void> => {
@@ -68,14 +68,16 @@ function openKernel(tools: Tools, { destination }: ProxyHost): Kernel {
   };
 }
 
-/** How long to wait while another program holds the lock of iptables-legacy, in seconds, as kube-proxy. */
+/**
+ * Maximum time to wait for another program to release the iptables-legacy lock, in seconds. The same as in kube-proxy.
+ */
 const lockSeconds = 5;
 
 /**
  * Commits a transaction with `iptables-restore --noflush`.
  *
- * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. And those
- * of `run`.
+ * Errors: RESTORE_REFUSED with the rejected line, after which its table is unchanged but the tables before it are
+ * committed; the errors of `run`.
  */
 export async function restoreRules(
   transaction: string,
@@ -94,7 +96,8 @@ export async function restoreRules(
 /**
  * Returns a description of the line that the tool reports; "" if it reports none.
  *
- * iptables-legacy sends a table to the kernel at COMMIT. If the kernel rejects the table, the tool reports that line.
+ * iptables-legacy sends a table to the kernel at COMMIT. If the kernel rejects the table, the tool reports the COMMIT
+ * line.
  */
 function describeLine(transaction: string, output: string): string {
   const number = Number(/(?:line:? )(\d+)/.exec(output)?.[1] ?? Number.NaN);
@@ -103,8 +106,8 @@ function describeLine(transaction: string, output: string): string {
 }
 
 /**
- * Sets the sysctl `route_localnet` of this node, which node ports on 127.0.0.1 need. Call it only while the chain
- * LOCALNET guards that address. Never rejects.
+ * Sets the sysctl `route_localnet` of this node, which node ports on 127.0.0.1 need. Must be called only while the
+ * chain LOCALNET guards that address. Never rejects.
  */
 async function setRouteLocalnet(sysctls: Sysctls, log: Log): Promise<void> {
   await sysctls
@@ -113,15 +116,15 @@ async function setRouteLocalnet(sysctls: Sysctls, log: Log): Promise<void> {
 }
 
 /**
- * Resets the sysctl before `removeRules` removes the chains with prefix `prefix`, of which LOCALNET guards 127.0.0.1.
- * The sysctl stays as it is if another kpng instance or kube-proxy still needs it on this node.
+ * Resets the sysctl before `removeRules` removes the chains whose names begin with `prefix`, including LOCALNET, which
+ * guards 127.0.0.1. The sysctl stays as it is if another kpng instance or kube-proxy still needs it on this node.
  *
- * `saved` is the output of iptables-save for IPv4, of all variants together. Errors: SYSCTL_FAILED.
+ * `saved` is the concatenated output of the iptables-save programs of all variants for IPv4. Errors: SYSCTL_FAILED.
  */
 export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<void> {
   const guards = [...saved.matchAll(/^-A (\S+).*block incoming localnet connections/gm)].map(([, chain = ""]) => chain);
   const isOurs = guards.includes(`${prefix}LOCALNET`);
-  // kubelet has the rule in KUBE-FIREWALL, too.
+  // kubelet also installs this rule, in its chain KUBE-FIREWALL.
   const isNeededByOthers = guards.some((chain) =>
     chain === "KUBE-FIREWALL" ? saved.includes(":KUBE-NODEPORTS") : chain !== `${prefix}LOCALNET`,
   );

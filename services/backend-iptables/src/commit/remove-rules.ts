@@ -28,19 +28,19 @@ interface RemoveOptions {
 
 /**
  * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all
- * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
- * the other. It resets the sysctl route_localnet first. Variants that are not installed, or that the kernel lacks, are
- * skipped.
+ * jumps to them, for both families. It does so in both iptables-nft and iptables-legacy, because a node may have
+ * changed from one to the other. It resets the sysctl route_localnet first. Variants that are not installed or not
+ * supported by the kernel are skipped.
  *
- * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; IPTABLES_MISSING if there
- * is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the rules of IPv4 stay.
+ * Errors: it continues after a failure, logs each one, and throws the first: an error from a tool; IPTABLES_MISSING if
+ * there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset, in which case the IPv4 rules stay.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;
   const failures = new CleanupFailures(log);
   const saved = await readAll(options, failures);
   const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
-  // First: without the guard, the sysctl would open services on 127.0.0.1 to the node's neighbours.
+  // Done first, because without the guard the sysctl would open services on 127.0.0.1 to the node's neighbours.
   const reset = async () => {
     await resetBeforeCleanup(savedV4, prefix, sysctls, log);
     return true;
@@ -59,8 +59,8 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
 }
 
 /**
- * Reads the rules of each family and each installed variant of iptables. Returns the output of iptables-save; rules
- * that cannot be read are failures, and are not removed.
+ * Reads the rules of each family and each installed variant of iptables. Returns the output of iptables-save; if rules
+ * cannot be read, this is recorded as a failure, and they are not removed.
  */
 async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();

@@ -7,26 +7,29 @@ import type { FixedRules } from "../render/fixed-chains.ts";
 import { type RenderedService, renderService } from "../render/render-service.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
 
-/** A chain with rules of several Services. It may be a bucket: one of the parts into which a long chain is divided. */
+/** A chain with rules for several Services. It may be a bucket: one of the parts into which a long chain is divided. */
 interface SharedList {
-  /** Rules by owner. The owner is a Service (its key), or a bucket that the rule jumps to (its chain id). */
+  /**
+   * Rules, keyed by owner. The owner is a Service (by its key) or a bucket to which the rule jumps (by its chain id).
+   */
   readonly parts: Map<string, readonly string[]>;
   /** For a bucket: the rule that jumps to it, and the chain that contains this rule. */
   readonly entry: RuleList["entry"];
-  /** Whether a rule that several Services have is installed only once. */
+  /** Whether a rule that several Services need is installed only once. */
   readonly isDistinct: boolean;
 }
 
 /**
  * The chains that should be installed in one family, updated Service by Service.
  *
- * The content depends only on the last put of each Service, not on the order of the puts. Two instances with the same
- * Services have the same text.
+ * The contents depend only on the last put of each Service, not on the order of the puts, so two instances with the
+ * same Services contain the same text.
  *
- * *Cost:* a put takes time proportional to the rules of the Service, `takeTouched` to the shared chains that changed.
+ * *Cost:* the time of a put is proportional to the number of rules of the Service, the time of `takeTouched` to the
+ * number of shared chains that changed.
  */
 export class DesiredChains {
-  /** Rules before and after those of the Services, for chains that always exist. */
+  /** Rules before and after the Services' rules, for chains that always exist. */
   readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
   readonly #bodies = new Map<ChainId, ChainBody>();
   readonly #services = new Map<ServiceKey, Contribution>();
@@ -64,7 +67,7 @@ export class DesiredChains {
 
   /** Returns the chains that were created, changed or deleted since the last call. */
   takeTouched(): ReadonlySet<ChainId> {
-    // Buckets first: a bucket that is created or deleted changes the list that jumps to it.
+    // Buckets are rebuilt first, because creating or deleting a bucket changes the list that jumps to it.
     for (const id of [...this.#staleLists]) if (!this.#fixed.has(id)) this.#rebuild(id);
     for (const id of [...this.#staleLists]) this.#rebuild(id);
     const touched = this.#touched;
@@ -123,7 +126,7 @@ interface Contribution {
   readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;
 }
 
-/** Sorts the rules of a Service by the shared chain that they belong to. */
+/** Groups the rules of a Service by the shared chain that they belong to. */
 function contributionOf(rendered: RenderedService): Contribution {
   const lists = new Map<ChainId, { readonly list: RuleList; readonly rules: string[] }>();
   for (const { list, rule } of rendered.listed) {
@@ -143,12 +146,12 @@ function sameRules(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every((text, at) => text === b[at]);
 }
 
-/** After this many Services the event loop gets a turn, so that health answers during a full render. */
+/** After this many Services the event loop gets a turn, so that health probes are answered during a full render. */
 const servicesPerTurn = 100;
 
 /**
- * Renders the touched Services of a plan into `desired`. "all" also removes the Services that the plan no longer has.
- * Returns the chains that changed.
+ * Renders the touched Services of a plan into `desired`. If `touched` is "all", also removes the Services that the plan
+ * no longer contains. Returns the chains that changed.
  */
 export async function putPlan(
   plan: FamilyPlan,

@@ -1,7 +1,7 @@
 import { canonicalRule, isSameRule } from "../read/canonical-rule.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, type Table, tables } from "../render/rule.ts";
 
-/** Changes of one table. All lists are empty if nothing changes. */
+/** Changes to one table. All lists are empty if nothing changes. */
 export interface TableChange {
   /** New chains and chains whose rules changed, each with all its rules. */
   readonly puts: readonly { readonly chain: string; readonly body: ChainBody }[];
@@ -11,14 +11,14 @@ export interface TableChange {
   readonly jumps: readonly string[];
 }
 
-/** Changes of all tables of one family. `transactionText` turns them into the input of iptables-restore. */
+/** Changes to all tables of one family. `transactionText` turns them into the input of iptables-restore. */
 export type RulesetChange = Readonly<Record<Table, TableChange>>;
 
 /**
  * Returns the changes that turn the chains in the kernel into the desired chains. It compares only the chains in `ids`.
  *
- * `committed` are the chains in the kernel. Jumps from built-in chains, where rules of other programs must stay, are
- * compared by `diffJumps`; its result is passed in.
+ * `committed` are the chains in the kernel. Jumps from built-in chains are compared separately by `diffJumps`, because
+ * other programs' rules in these chains must stay; its result is a parameter.
  *
  * Pure; O(ids). Equal chains cause no change.
  */
@@ -41,12 +41,12 @@ export function diffChains(
   return { filter: of("filter"), nat: of("nat") };
 }
 
-/** Whether a change of all tables has no effect. */
+/** Whether a change to all tables has no effect. */
 export function isEmptyChange(change: RulesetChange): boolean {
   return tables.every((table) => isEmptyTable(change[table]));
 }
 
-/** Whether a change of one table has no effect. */
+/** Whether a change to one table has no effect. */
 function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
   return puts.length + deletes.length + jumps.length === 0;
 }
@@ -54,9 +54,9 @@ function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
 /**
  * Returns the transaction lines after which each built-in chain has exactly the desired jumps, in the desired order.
  *
- * If a chain has exactly the desired jumps, they stay where they are, even behind rules of other programs: another
- * program that also wants to be first would move its rules again after each of our moves. If a jump is missing, is
- * there twice or is in the wrong order, all are deleted and inserted again at the beginning of the chain.
+ * If a chain has exactly the desired jumps, they stay where they are, even after rules of other programs; otherwise
+ * another program that also wants to be first would move its rules again after each of our moves. If a jump is missing,
+ * duplicated or in the wrong order, all jumps are deleted and inserted again at the beginning of the chain.
  */
 export function diffJumps(
   installed: ReadonlyMap<ChainId, readonly string[]>,
@@ -68,7 +68,7 @@ export function diffJumps(
     if (have.length === want.length && have.every((rule, at) => isSameRule(rule, want[at] ?? ""))) continue;
     const { table, chain } = splitChainId(id);
     lines[table].push(...have.map((rule) => `-D ${chain} ${rule}`));
-    // Each line inserts its jump at the beginning, so the last line inserts the first jump.
+    // Each line inserts its jump at the beginning of the chain, so the last line must insert the first jump.
     lines[table].push(...want.toReversed().map((rule) => `-I ${chain} 1 ${rule}`));
   }
   return lines;
@@ -76,20 +76,20 @@ export function diffJumps(
 
 const nothing: TableChange = { puts: [], deletes: [], jumps: [] };
 
-/** Kinds of chains that Services have, in an order in which each kind jumps only to earlier ones. */
+/** Kinds of chains that Services have, ordered so that each kind jumps only to earlier kinds. */
 const kinds = ["MARK-MASQ", "SVC-", "SVL-", "EXT-", "FW-"];
 
 /**
  * Splits a large change into several transactions. Only the last one affects packets: the others create chains that no
  * rule jumps to yet.
  *
- * For each rule, iptables-nft searches all new chains of its input, so its time is quadratic: 10 000 chains in one
- * transaction take several times as long as in transactions of `maxChains`. A process that is killed between two
+ * For each rule, iptables-nft searches all new chains in its input, so its time is quadratic: 10 000 chains take
+ * several times as long in one transaction as in transactions of `maxChains`. A process that is killed between two
  * transactions leaves unused chains, which the next start adopts.
  *
- * Do not split for iptables-legacy, which reads and writes the whole table in every transaction.
+ * A change must not be split for iptables-legacy, which reads and writes the whole table in every transaction.
  *
- * Pure. A change with at most `maxChains` new chains is returned as it is.
+ * Pure. A change with at most `maxChains` new chains is returned unchanged.
  */
 export function splitChange(
   change: RulesetChange,
@@ -111,14 +111,15 @@ export function splitChange(
 }
 
 /**
- * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, "" for none.
+ * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, or "" if none
+ * does.
  *
  * A line `:CHAIN - [0:0]` creates a chain, or removes all rules of an existing one. Chains that are not named keep
  * their rules. The order of the lines:
  *
- * 1. these lines for all chains, so that a rule may jump to any of them,
+ * 1. the lines that create or empty chains, for all chains, so that a rule may jump to any of them,
  * 2. rules,
- * 3. jumps from built-in chains; the chains that they lead to are complete by now,
+ * 3. jumps from built-in chains, at which point the chains that they lead to are complete,
  * 4. `-X CHAIN` for deleted chains, to which nothing jumps any more.
  */
 export function transactionText(change: RulesetChange): string {
@@ -151,7 +152,7 @@ export function countRules(bodies: Iterable<string>): number {
 export interface ChainDifference {
   readonly table: Table;
   readonly chain: string;
-  /** "jumps": jumps of a built-in chain to our chains. "order": the same rules in another order. */
+  /** "jumps": jumps from a built-in chain to our chains. "order": the same rules in a different order. */
   readonly kind: "missing" | "unwanted" | "changed" | "order" | "jumps";
   /** Desired rules that are not installed, each without `-A CHAIN `. */
   readonly missing: readonly string[];
@@ -195,7 +196,9 @@ function compareChain(
   return { table, chain, kind, missing, unwanted };
 }
 
-/** Returns the rules of `a` that `b` lacks. If `a` has a rule twice and `b` has it once, it is returned once. */
+/**
+ * Returns the rules of `a` that `b` lacks. If `a` contains a rule twice and `b` contains it once, it is returned once.
+ */
 function without(a: readonly string[], b: readonly string[]): readonly string[] {
   const counts = new Map<string, number>();
   for (const rule of b) counts.set(canonicalRule(rule), (counts.get(canonicalRule(rule)) ?? 0) + 1);
@@ -217,13 +220,16 @@ function rulesOf(chain: string, body: ChainBody): readonly string[] {
         .map((line) => line.slice(start));
 }
 
-/** Lists the differences of jumps. `lines` are lines of `diffJumps`, which would remove these differences. */
+/**
+ * Lists the differences between the desired and the installed jumps. `lines` are the lines from `diffJumps` that would
+ * remove these differences.
+ */
 function jumpDifferences(table: Table, lines: readonly string[]): readonly ChainDifference[] {
   const chains = new Set(lines.map((line) => line.split(" ")[1] ?? ""));
   return [...chains].map((chain) => {
     const rules = (start: string) =>
       lines.filter((line) => line.startsWith(start)).map((line) => line.slice(start.length));
-    // The lines insert the jumps from the last to the first.
+    // The lines insert the last jump first.
     const desired = rules(`-I ${chain} 1 `).toReversed();
     const had = rules(`-D ${chain} `);
     const missing = desired.filter((rule) => !had.includes(rule));

@@ -4,11 +4,11 @@ import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
  * Returns the canonical text of a rule. Most rules that mean the same have the same canonical text, whichever version
  * of iptables printed them.
  *
- * Our rules are rendered as iptables-save 1.8.9 prints them. Other versions may print the parts in another order, other
- * quotes, another last digit of a probability, a mask without effect, or an older name of an option. And every version
- * prints dots in an IPv6 address that contains an IPv4 address, where we write hexadecimal numbers.
+ * Our rules are rendered as iptables-save 1.8.9 prints them. Other versions may print the parts in a different order,
+ * different quotes, a different last digit of a probability, a mask without effect, or an older name of an option.
+ * Every version prints an embedded IPv4 address in an IPv6 address with dots, whereas we write hexadecimal numbers.
  *
- * If two rules mean the same but their canonical texts differ, the chain is rewritten needlessly; no rule becomes
+ * If two rules mean the same but their canonical texts differ, the chain is rewritten needlessly, but no rule becomes
  * wrong.
  *
  * *Shape of the argument:* the part of the rule that follows `-A CHAIN `.
@@ -30,7 +30,7 @@ function canonicalGroups(text: string): readonly string[] {
     const word = words[at] ?? "";
     const isNegated = word === "!";
     const option = isNegated ? (words[at + 1] ?? "") : word;
-    // A match and its options, which follow its `-m NAME`, form one group; every other part is a group of its own.
+    // A match (`-m NAME`) and the options that follow it form one group; every other part is a group of its own.
     const isStart = /^-[a-z]$/.test(option) || groups.length === 0;
     if (isStart) groups.push([]);
     const group = groups.at(-1);
@@ -58,23 +58,26 @@ function canonicalGroup(group: string): string {
     .replace(/^((?:! )?-[sd] [0-9a-f:]+)$/, "$1/128");
 }
 
-/** Returns the last four bytes of an IPv6 address in hexadecimal: `::ffff:10.0.0.1` ends in `a00:1`. */
+/**
+ * Returns the last four bytes of an IPv6 address, given as decimal numbers, in hexadecimal: `::ffff:10.0.0.1` ends in
+ * `a00:1`.
+ */
 function toHexWords(bytes: readonly (string | number)[]): string {
   const [a = 0, b = 0, c = 0, d = 0] = bytes.slice(0, 4).map(Number);
   return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
 }
 
-/** Splits a text at blanks outside quotes, and removes the quotes. */
+/** Splits a string at blanks outside quotes, and removes the quotes. */
 function splitWords(text: string): string[] {
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
 }
 
 /**
- * Returns the installed chains, with the text of `desired` for each chain whose rules mean the same.
+ * Returns the installed chains, but with the text from `desired` for each chain whose rules mean the same.
  *
  * iptables-save may print a rule differently from how it was written. Comparing the result with `desired` as text finds
- * only real differences, so a restart rewrites only those, and a check for drift reports only changes by other
- * programs.
+ * only real differences, so a restart rewrites only chains that really differ, and a drift check reports only changes
+ * by other programs.
  *
  * Pure; O(chains + rules of the chains whose text differs).
  */
@@ -92,8 +95,8 @@ export function adoptChains(
 }
 
 /**
- * Whether two bodies of the same chain have equally many rules, and `agree` returns true for each pair of rules. It
- * gets the part of each rule that follows `-A CHAIN `.
+ * Whether two bodies of the same chain have the same number of rules, and `agree` returns true for each pair of rules.
+ * Its arguments are the parts of the two rules that follow `-A CHAIN `.
  */
 function isEachRule(
   id: ChainId,

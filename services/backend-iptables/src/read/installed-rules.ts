@@ -1,11 +1,11 @@
 import type { ChainNames } from "../render/chains.ts";
 import { type ChainBody, type ChainId, chainId, type Table } from "../render/rule.ts";
 
-/** Our chains and jumps that are installed in the kernel, in one family. */
+/** Our chains and jumps that are installed in the kernel for one family. */
 export interface InstalledRules {
   /** Our chains with their rules. A body that equals the desired one is the same string object, not a copy. */
   readonly chains: ReadonlyMap<ChainId, ChainBody>;
-  /** Rules of each built-in chain that jump to our chains, in their order, each without `-A CHAIN `. */
+  /** For each built-in chain, the rules that jump to our chains, in order, each without `-A CHAIN `. */
   readonly jumps: ReadonlyMap<ChainId, readonly string[]>;
 }
 
@@ -18,9 +18,9 @@ const builtIn = new Set(["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTIN
 interface OpenChain {
   readonly id: ChainId;
   readonly desired: ChainBody | undefined;
-  /** Number of characters that have arrived and equal `desired`; undefined after the first difference. */
+  /** Number of characters that have arrived so far and are equal to `desired`; undefined after the first difference. */
   same: number | undefined;
-  /** Lines that have arrived, once the chain differs from `desired`. */
+  /** Lines that have arrived; stored only if the chain differs from `desired`. */
   lines: string[];
 }
 
@@ -47,7 +47,7 @@ export class InstalledRulesReader {
     this.#desired = desired;
   }
 
-  /** Takes the next piece of the output, cut anywhere. */
+  /** Takes the next piece of the output, which may end anywhere. */
   take(text: string): void {
     const all = this.#lineStart + text;
     let start = 0;
@@ -58,7 +58,7 @@ export class InstalledRulesReader {
     this.#lineStart = all.slice(start);
   }
 
-  /** Returns the result, after the last piece. */
+  /** Returns the result. To be called after the last piece. */
   end(): InstalledRules {
     if (this.#lineStart !== "") this.take("\n");
     this.#close();
@@ -94,7 +94,7 @@ export class InstalledRulesReader {
     open.lines.push(line);
   }
 
-  /** Opens a chain for its next rules; they follow those that arrived earlier. */
+  /** Prepares a chain for its next rules, which are appended to the rules that arrived earlier. */
   #openChain(id: ChainId): OpenChain {
     this.#close();
     const before = this.#chains.get(id) ?? "";
@@ -135,7 +135,10 @@ export function findInstalledRules(saved: string, prefix: string): InstalledRule
   return reader.end();
 }
 
-/** Marks a chain as different from `desired`: stores the lines that have arrived, so that the next ones can follow. */
+/**
+ * Marks a chain as different from `desired`, and stores the lines that have arrived so far, so that later lines can be
+ * appended.
+ */
 function diverge(open: OpenChain): void {
   if (open.same === undefined) return;
   if (open.same > 0) open.lines.push(open.desired?.slice(0, open.same) ?? "");
@@ -143,8 +146,8 @@ function diverge(open: OpenChain): void {
 }
 
 /**
- * True if an earlier run left rules that packets reach. False if another program has flushed the chains or the jumps,
- * or if the rules serve nothing. Pure.
+ * True if packets reach rules that an earlier run left. False if another program has flushed the chains or the jumps,
+ * or if the rules serve no Service. Pure.
  */
 export function isReached({ chains, jumps }: InstalledRules, names: ChainNames): boolean {
   return (chains.get(chainId("nat", names.fixed("SERVICES"))) ?? "") !== "" && jumps.has(chainId("nat", "PREROUTING"));

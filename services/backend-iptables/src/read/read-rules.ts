@@ -4,10 +4,10 @@ import { BackendIptablesError, type RunTool, type Tools } from "./tools.ts";
 /**
  * Returns the output of iptables-save for all tables in use.
  *
- * It does not pass `-t`: iptables-legacy would load the kernel module of the table, which then costs time for each
- * packet.
+ * It does not pass `-t`, with which iptables-legacy would load the kernel module of the table; a loaded module costs
+ * time for each packet.
  *
- * Errors: SAVE_FAILED; TABLE_INCOMPATIBLE if iptables-nft cannot print a table that we use; and those of `run`.
+ * Errors: SAVE_FAILED; TABLE_INCOMPATIBLE if iptables-nft cannot print a table that we use; the errors of `run`.
  */
 export async function readRules(tools: Tools, run: RunTool): Promise<string> {
   let saved = "";
@@ -17,7 +17,7 @@ export async function readRules(tools: Tools, run: RunTool): Promise<string> {
   return saved;
 }
 
-/** Like {@link readRules}, but passes the output to `take` while it arrives, in pieces cut anywhere. */
+/** Like {@link readRules}, but passes the output to `take` as it arrives, in pieces that may end anywhere. */
 export async function scanRules(tools: Tools, run: RunTool, take: (text: string) => void): Promise<void> {
   const finder = findIncompatibleTables();
   const onOutput = (text: string): void => {
@@ -39,14 +39,17 @@ export async function scanRules(tools: Tools, run: RunTool, take: (text: string)
 }
 
 /**
- * Notice of iptables-nft-save in place of the rules of a table, with exit status 0. It is printed if the program `nft`
- * added a rule to the table that iptables has no words for. Without this check, the table would look empty.
+ * Notice that iptables-nft-save prints instead of the rules of a table, with exit status 0, if the program `nft` has
+ * added a rule to the table that iptables cannot express. Without this check, the table would look empty.
  *
  * *Source:* iptables 1.8.9, `nft-save`: "Table `%s' is incompatible, use 'nft' tool."
  */
 const notice = /^# Table `(\w+)' is incompatible/gm;
 
-/** Number of characters kept from one piece of output to the next; longer than a notice, which may be cut anywhere. */
+/**
+ * Number of characters kept from one piece of output to the next. It is longer than a notice, because a piece may end
+ * anywhere in a notice.
+ */
 const maxNoticeLength = 100;
 
 /** Tables that we use and whose rules are missing from the output of iptables-save. */

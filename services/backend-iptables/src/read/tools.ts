@@ -4,7 +4,7 @@ import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { CodedError } from "@kpng/process/process-error.ts";
 
-/** `docs/errors.md` explains each code. */
+/** Error codes of kpng-iptables. `docs/errors.md` explains each. */
 type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
   | "SAVE_FAILED"
@@ -12,7 +12,7 @@ type BackendIptablesErrorCode =
   | "RESTORE_REFUSED"
   | "TOOL_TIMEOUT";
 
-/** The failure of an iptables tool, thrown by the folders `read` and `commit`. */
+/** The failure of an iptables tool. */
 export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
   override readonly name = "BackendIptablesError";
 }
@@ -24,29 +24,29 @@ interface ToolResult {
 }
 
 interface ToolOptions {
-  /** Standard input of the tool. ASCII only, so that its length is its number of bytes. Default: empty. */
+  /** Standard input for the tool. It must be ASCII, so that its length is its number of bytes. Default: empty. */
   readonly input?: string | undefined;
-  /** Receives the output as it arrives, in pieces of any length. `stdout` of the result is then empty. */
+  /** Receives the output as it arrives, in pieces of any length. If it is set, `stdout` of the result is empty. */
   readonly onOutput?: ((text: string) => void) | undefined;
 }
 
 /**
  * Runs an iptables tool until it exits. The caller checks the exit status. The functions that read and write rules take
- * it as a parameter, so that a test can run the tools in a network namespace.
+ * a `RunTool` as a parameter, so that a test can run the tools in a network namespace.
  */
 export type RunTool = (command: readonly string[], options?: ToolOptions) => Promise<ToolResult>;
 
 /** Time after which a tool is killed, in milliseconds. iptables-legacy may need minutes for 100 000 Services. */
 const timeoutMs = 300_000;
 
-/** iptables-save prints about 200 MB for 100 000 Services. */
+/** Maximum size of a tool's output, in bytes. For 100 000 Services, iptables-save prints about 200 MB. */
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
  * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore, iptables and nfacct commands.
  *
- * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed. The kernel may then have
- * committed some tables of a transaction, but none of them partly.
+ * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed; the kernel may then have
+ * committed some tables of a transaction, but none partially.
  */
 export const runTool: RunTool = async (command, { input = "", onOutput } = {}) => {
   const options = { timeoutMs, stdin: input, stdout: onOutput, env: toolEnvironment(), maxOutputBytes };
@@ -60,10 +60,10 @@ export const runTool: RunTool = async (command, { input = "", onOutput } = {}) =
   throw new BackendIptablesError("TOOL_TIMEOUT", text);
 };
 
-/** The kernel mechanism that the tools write to. The tools of one variant do not show the rules of the other. */
+/** The kernel mechanism to which the tools write. The tools of one variant do not show the rules of the other. */
 export type Variant = "nft" | "legacy";
 
-/** The programs of iptables for one family. */
+/** The iptables programs for one family. */
 export interface Tools {
   readonly family: Family;
   /** Name of the program that prints the installed rules, e.g. `iptables-nft-save`. */
@@ -75,13 +75,13 @@ export interface Tools {
   readonly variant: Variant;
 }
 
-/** The oldest version with `--random-fully`, and whose iptables-restore waits for the lock. */
+/** The oldest version that supports `--random-fully` and whose iptables-restore waits for the lock. */
 const minVersion = [1, 6, 2] as const;
 
 /**
  * Looks for the tools of one family and checks their version.
  *
- * The result `missing` is the reason why this machine cannot have rules of the family (IPv6 is disabled).
+ * In the result, `missing` is the reason why this machine cannot have rules for the family (IPv6 is disabled).
  *
  * Errors: IPTABLES_MISSING.
  */
@@ -121,8 +121,9 @@ function isOlder(version: readonly number[], than: readonly number[]): boolean {
 }
 
 /**
- * Returns the maximum number of chains that one transaction should create. Larger ones are split, because the time of
- * iptables-nft is quadratic. Measured with iptables-nft 1.8.9 and 10 000 chains of 10 rules.
+ * Returns the maximum number of chains that one transaction should create. Larger transactions are split, because the
+ * time that iptables-nft takes is quadratic. The number was measured with iptables-nft 1.8.9 and 10 000 chains of 10
+ * rules.
  */
 export function maxChainsOf({ variant }: Tools): number {
   return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;
@@ -135,28 +136,28 @@ interface DetectedVariant {
   readonly reason: string;
 }
 
-/** Rules of both families that the tools of one variant show. */
+/** Rules of both families, as shown by the tools of one variant. */
 interface VariantRules {
   readonly hasHint: boolean;
   readonly ruleCount: number;
 }
 
 /**
- * Chains in table mangle with which kubelet tells containers its variant: KUBE-IPTABLES-HINT since Kubernetes 1.24,
- * KUBE-KUBELET-CANARY since 1.17.
+ * Chains in table mangle by which kubelet tells containers which variant it uses: KUBE-IPTABLES-HINT since Kubernetes
+ * 1.24, KUBE-KUBELET-CANARY since 1.17.
  */
 const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 
 /**
  * Finds out which variant of iptables the other programs of this node use. If kpng used the other variant, rules of
- * both would apply to each packet, in an order that is hard to predict. First it looks for the hint of kubelet, then
- * for the variant with more rules.
+ * both would apply to each packet, in an order that is hard to predict. The hint from kubelet decides; without one, the
+ * variant that has more rules is chosen.
  *
- * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the image of kube-proxy. Unlike it, a node
- * without any rules gets its own default and not always iptables-nft.
+ * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the kube-proxy image. Unlike that script,
+ * this function chooses the node's own default on a node without any rules, and not always iptables-nft.
  *
- * Runs iptables-save without `-t`, which in iptables-legacy would load a kernel module. A variant that is not installed
- * has no rules.
+ * It runs iptables-save without `-t`, which would make iptables-legacy load a kernel module. A variant that is not
+ * installed counts as having no rules.
  */
 export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
   const nft = await look("nft", run);
@@ -179,8 +180,8 @@ async function look(variant: Variant, run: RunTool): Promise<VariantRules | unde
       hasHint ||= hint.test(line);
       if (line.startsWith("-")) ruleCount++;
     });
-    // Errors are those of a missing program, of a family that the kernel lacks, or of a lack of rights: the next use of
-    // the tools reports them.
+    // The program may be missing, the kernel may lack the family, or this process may lack privileges; in each case the
+    // next use of the tools reports the error.
     const end = await run([program], { onOutput: take }).catch(() => undefined);
     if (end?.stdout !== undefined) take(end.stdout);
     isInstalled ||= end?.exitCode === 0;
@@ -188,7 +189,7 @@ async function look(variant: Variant, run: RunTool): Promise<VariantRules | unde
   return isInstalled ? { hasHint, ruleCount } : undefined;
 }
 
-/** Returns a function that takes text in pieces and calls `onLine` with each complete line. */
+/** Returns a function that accepts text in pieces and calls `onLine` with each complete line. */
 function readLines(onLine: (line: string) => void): (text: string) => void {
   let partialLine = "";
   return (text) => {
@@ -199,8 +200,8 @@ function readLines(onLine: (line: string) => void): (text: string) => void {
 }
 
 /**
- * Returns the tools of each family that this node can have rules of. Without ip6tables, the node serves IPv4 only.
- * Without iptables it cannot serve at all.
+ * Returns the tools for each family that this node supports. Without ip6tables, the node serves IPv4 only; without
+ * iptables, it cannot serve at all.
  *
  * Errors: IPTABLES_MISSING for IPv4.
  */

@@ -4,22 +4,22 @@ import type { Protocol } from "@kpng/model/service.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type ChainId, chainId, rule } from "./rule.ts";
 
-/** The longest chain name that the kernel accepts: XT_EXTENSION_MAXNAMELEN without the zero at its end. */
+/** The longest chain name that the kernel accepts: XT_EXTENSION_MAXNAMELEN without the terminating zero. */
 export const maxChainNameLength = 28;
 
 const defaultPrefix = "KPNG-";
 
 /**
- * The purpose of a chain of a service port: SVC chooses among all endpoints, SVL among those of this node, EXT handles
+ * The purpose of a service port's chain: SVC chooses among all endpoints, SVL among those of this node, EXT handles
  * packets to node ports and external addresses, FW checks the source ranges of a load-balancer IP.
  */
 type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
 /**
- * Names of all chains of one instance.
+ * The names of all chains of one instance.
  *
- * Only an instance's own chains begin with its prefix, and no prefix is the beginning of another, because a prefix ends
- * in its only dash. An instance can therefore find its own chains and remove them.
+ * Only an instance's own chains begin with its prefix. No prefix is the beginning of another, because each prefix
+ * contains one dash, at its end. An instance can therefore find its own chains and remove them.
  */
 export interface ChainNames {
   readonly prefix: string;
@@ -27,14 +27,14 @@ export interface ChainNames {
   fixed(name: FixedChain): string;
   /** The chains of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. */
   ofServicePort(name: string, protocol: Protocol): (kind: ServiceChainKind) => string;
-  /** The list of clients that stay with an endpoint: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
+  /** The list of clients that keep their endpoint because of client affinity: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
   clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
   /**
-   * The chain with the rules of neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for addresses of
-   * Services, `KPNG-HP-10.1.5.0` for those of endpoints.
+   * The chain with the rules for neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for Service addresses,
+   * `KPNG-HP-10.1.5.0` for endpoint addresses.
    */
   addressBucket(parent: "SERVICES" | "HAIRPIN", network: string): string;
-  /** The chain with the rules of 64 neighbouring node ports, named after the first of them: `KPNG-NP-TCP-30080`. */
+  /** The chain with the rules for 64 neighbouring node ports, named after the first port: `KPNG-NP-TCP-30080`. */
   nodePortBucket(protocol: Protocol, firstPort: number): string;
 }
 
@@ -51,8 +51,8 @@ export type FixedChain =
   | "LOCALNET";
 
 /**
- * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default one, else four letters and three
- * digits of a hash, so that instances with different names do not touch each other's chains.
+ * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default instance, otherwise four letters
+ * and three hash digits, so that instances with different names do not touch each other's chains.
  */
 export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
@@ -77,7 +77,10 @@ export function chainNames(prefix: string): ChainNames {
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/** The first 16 digits of the RFC 4648 base32 of a SHA-256. Source: kube-proxy `iptables/proxier.go`, portProtoHash. */
+/**
+ * Returns the first 16 digits of a SHA-256 in base32 (RFC 4648). Source: kube-proxy `iptables/proxier.go`,
+ * portProtoHash.
+ */
 function digest(text: string): string {
   const bytes = hash("sha256", text, "buffer");
   let digits = "";
@@ -94,24 +97,24 @@ function digest(text: string): string {
 }
 
 /**
- * A chain that contains rules of many Services: a top-level chain, or a bucket of one.
+ * A chain that contains rules for many Services: a top-level chain, or one of its buckets.
  *
  * The kernel compares a new connection with rules one after another. The rules of SERVICES, NODEPORTS and HAIRPIN are
- * therefore spread over buckets: the rules of 256 neighbouring addresses, or of 64 neighbouring ports of a protocol,
- * form a chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection
- * meets 296 rules instead of 10 000, and creating or deleting a Service rewrites about 40.
+ * therefore distributed among buckets: the rules for 256 neighbouring addresses, or for 64 neighbouring ports of a
+ * protocol, form a chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16, a
+ * connection meets 296 rules instead of 10 000, and creating or deleting a Service rewrites about 40 rules.
  *
- * `DesiredChains` then joins the rules of all Services in a list, and creates and deletes buckets.
+ * `DesiredChains` joins the rules of all Services in a list, and creates and deletes buckets.
  */
 export interface RuleList {
   readonly id: ChainId;
   /** The rule that leads to this list, and the list that contains it; undefined for a top-level chain. */
   readonly entry?: { readonly parent: ChainId; readonly rule: string } | undefined;
-  /** Several Services may have the same rule in this list, which is then installed once. Default false. */
+  /** True if a rule that several Services have in this list is installed only once. Default false. */
   readonly isDistinct?: boolean | undefined;
 }
 
-/** The bucket of a Service's address in nat SERVICES, or of an endpoint's in nat HAIRPIN. */
+/** Returns the bucket for a Service address in nat SERVICES, or for an endpoint address in nat HAIRPIN. */
 export function addressBucket(
   parent: "SERVICES" | "HAIRPIN",
   names: ChainNames,
@@ -123,14 +126,14 @@ export function addressBucket(
   return {
     id: chainId("nat", bucket),
     entry: { parent: chainId("nat", names.fixed(parent)), rule: rule(`-d ${cidr}`, `-j ${bucket}`) },
-    // A pod may serve several Services.
+    // A pod may serve several Services, which then have the same hairpin rule.
     isDistinct: parent === "HAIRPIN",
   };
 }
 
 const portsPerBucket = 64;
 
-/** The bucket of a node port in nat NODEPORTS. */
+/** Returns the bucket for a node port in nat NODEPORTS. */
 export function nodePortBucket(names: ChainNames, protocol: Protocol, port: number): RuleList {
   const first = port - (port % portsPerBucket);
   const bucket = names.nodePortBucket(protocol, first);
@@ -144,19 +147,20 @@ export function nodePortBucket(names: ChainNames, protocol: Protocol, port: numb
   };
 }
 
-/** A top-level chain without buckets. */
+/** Returns a top-level chain without buckets. */
 export function wholeList(id: ChainId): RuleList {
   return { id };
 }
 
-/** Everything that the rules of one family depend on besides the Services; equal values give equal rules. */
+/** Everything except the Services that the rules of one family depend on; equal values give equal rules. */
 export interface RenderOptions {
   readonly node: NodePlan;
   readonly names: ChainNames;
-  /** The mark of packets that must get the node's address; one bit. */
+  /** The mark of packets that must be masqueraded; a single bit. */
   readonly masqueradeMark: number;
   /**
-   * True if the kernel does not treat late packets as INVALID (nf_conntrack_tcp_be_liberal). No rule drops them then.
+   * True if the kernel does not treat late packets as INVALID (nf_conntrack_tcp_be_liberal). In that case, no rule that
+   * drops INVALID packets is installed.
    */
   readonly isConntrackLiberal: boolean;
 }
@@ -164,11 +168,11 @@ export interface RenderOptions {
 /** Settings of the rules of one instance, for both families. */
 export interface RuleSettings {
   readonly names: ChainNames;
-  /** Bit of the packet mark for packets that must get the node's address, 0 to 31. */
+  /** Bit of the packet mark that requests masquerading, 0 to 31. */
   readonly masqueradeBit: number;
 }
 
-/** Joins the settings of the command line, the node's part of the plan and the state of the kernel. */
+/** Combines the command-line settings, the node's part of the plan and the state of the kernel. */
 export function makeRenderOptions(
   { names, masqueradeBit }: RuleSettings,
   node: NodePlan,

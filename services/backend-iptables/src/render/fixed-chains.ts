@@ -1,7 +1,7 @@
 import type { ChainNames, FixedChain, RenderOptions } from "./chains.ts";
 import { type ChainId, chainId, comment, host, markBits, masquerade, rule } from "./rule.ts";
 
-/** The rules of a chain that do not depend on the Services: before and after the rules of the Services. */
+/** The rules of a chain that do not depend on the Services. They come before and after the Services' rules. */
 export interface FixedRules {
   readonly head: readonly string[];
   readonly tail: readonly string[];
@@ -25,7 +25,8 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
       filter("FORWARD"),
       {
         head: [
-          // A late packet that conntrack does not know would leave with the pod's address, and the client would reset.
+          // Without this rule, a late packet that conntrack does not recognize would leave with the pod's address, and
+          // the client would reset the connection.
           ...(isConntrackLiberal ? [] : ["-m conntrack --ctstate INVALID -j DROP"]),
           rule(comment("kpng forwarding rules"), marked, "-j ACCEPT"),
           rule(comment("kpng forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
@@ -44,7 +45,8 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
         head: [
           rule(unmarked, "-m conntrack --ctstate DNAT", `-j ${names.fixed("HAIRPIN")}`),
           rule(unmarked, "-j RETURN"),
-          // Without the mark, a packet that passes a second time, wrapped by IPsec or VXLAN, is not masqueraded again.
+          // The mark is cleared so that a packet that passes a second time, encapsulated by IPsec or VXLAN, is not
+          // masqueraded again.
           `-j MARK --set-xmark 0x${masqueradeMark.toString(16)}/0x0`,
           rule(comment("kpng service traffic requiring SNAT"), masquerade),
         ],
@@ -55,9 +57,9 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
 }
 
 /**
- * The chain LOCALNET, which guards 127.0.0.1: node ports there need the sysctl route_localnet, which would let
- * neighbours reach what listens at that address (CVE-2020-8558). It is always there, so that the sysctl is never set
- * without it. Source: kube-proxy's and kubelet's KUBE-FIREWALL.
+ * The chain LOCALNET, which guards 127.0.0.1: node ports at that address need the sysctl route_localnet, which would
+ * let neighbours reach programs that listen there (CVE-2020-8558). The chain always exists, so that the sysctl is never
+ * set without it. Source: kube-proxy's and kubelet's KUBE-FIREWALL.
  */
 const localnet: FixedRules = {
   head: [
@@ -71,8 +73,8 @@ const localnet: FixedRules = {
 };
 
 /**
- * Renders the jumps to NODEPORTS. They are the last rules of SERVICES: an address of a Service may be one of the node's
- * own, and then takes precedence.
+ * Renders the jumps to NODEPORTS. They are the last rules of SERVICES, because a Service address may also be one of the
+ * node's own addresses, and then takes precedence.
  */
 function nodePortJumps({ names, node }: RenderOptions): readonly string[] {
   const { family, nodePortAddresses, isLoopbackNodePorts } = node;

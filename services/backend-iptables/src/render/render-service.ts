@@ -29,7 +29,7 @@ import {
  *
  * The rules differ from kube-proxy's in three points. Endpoints have no chains of their own. Packets that an endpoint
  * sends to itself through a Service are masqueraded by rules in POSTROUTING. SERVICES and NODEPORTS are divided into
- * buckets, see `RuleList`.
+ * buckets (see `RuleList`).
  *
  * Pure; O(endpoints of all ports).
  */
@@ -51,7 +51,7 @@ export function renderService(
     listed.push({ list, rule: rule(`-s ${cidr}`, `-d ${cidr}`, masquerade) });
   }
   if (healthCheck !== undefined) {
-    // The node's own firewall may reject ports without an accepting rule.
+    // The node's own firewall may reject a port for which there is no accepting rule.
     const list = { id: chainId("filter", names.fixed("NODEPORTS")) };
     const note = comment(`${key} health check node port`);
     listed.push({ list, rule: rule("-p tcp", note, `-m tcp --dport ${healthCheck.port}`, "-j ACCEPT") });
@@ -78,7 +78,10 @@ function* renderPortChains(
   if (filtered.length > 0) yield [firewall, renderFirewallChain(port.name, filtered, external, options)];
 }
 
-/** Renders the rules that mark packets to cluster IPs for masquerade: all packets, or only those not sent by pods. */
+/**
+ * Renders the rules that mark packets to cluster IPs for masquerading: either all packets, or only those not sent by
+ * pods.
+ */
 function renderClusterIPMasquerade(
   { name, protocol, port, frontends }: ServicePortPlan,
   { internalRoutes }: PortChains,
@@ -112,7 +115,7 @@ interface ListedRule {
 
 /** The rules that one Service adds to the iptables rules of one address family. */
 export interface RenderedService {
-  /** Rules of each chain that belongs to the Service alone. */
+  /** Rules of each chain that belongs to this Service alone. */
   readonly chains: ReadonlyMap<ChainId, readonly string[]>;
   readonly listed: readonly ListedRule[];
 }
@@ -124,7 +127,10 @@ export interface RenderedService {
 interface PortChains {
   /** The chains that choose an endpoint, one per set of endpoints ("cluster", "local") that some route uses. */
   readonly sets: ReadonlyMap<EndpointSetName, string>;
-  /** The chain for packets to all frontends but cluster IPs; undefined if none of `externalRoutes` has an endpoint. */
+  /**
+   * The chain for packets to all frontends except cluster IPs; undefined if no route in `externalRoutes` leads to an
+   * endpoint.
+   */
   readonly external: string | undefined;
   /** The chain that admits only clients in source ranges. It exists only if a load-balancer IP has source ranges. */
   readonly firewall: string;
@@ -156,14 +162,14 @@ function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
 }
 
 /**
- * Renders the rules of a chain that chooses an endpoint: one rule per endpoint, which has the DNAT.
+ * Renders the rules of a chain that chooses an endpoint. Each endpoint has one rule, which does the DNAT.
  *
- * kube-proxy gives each endpoint a chain of its own. iptables-nft loads rules without such chains 26 times as fast. The
- * price: with client affinity, two rules per endpoint name its client list.
+ * kube-proxy gives each endpoint a chain of its own. Without such chains, iptables-nft loads rules 26 times as fast.
+ * The price is that, with client affinity, two rules per endpoint name its client list.
  *
- * With client affinity, each endpoint has a second rule. These rules come first, so that a client returns to its
- * endpoint before one is chosen at random. The k-th of n rules matches with probability 1/(n−k+1), the last one
- * always, so each endpoint gets 1/n.
+ * With client affinity, each endpoint has a second rule. These rules come first, so that a returning client gets its
+ * previous endpoint instead of a random one. The k-th of n rules matches with probability 1/(n−k+1), and the last one
+ * always, so each endpoint gets 1/n of the connections.
  *
  * `isNamed` is true if a preceding rule of the chain already has the comment with the name of the Service port.
  */
@@ -204,8 +210,8 @@ function renderEndpointRules(
  * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP. Cluster
  * IPs have no such chain: `renderFrontends` leads them directly to the chain that chooses an endpoint.
  *
- * First come the senders whose route differs from that of outside clients, then all others. Packets that reach its end
- * are dropped or refused by the chain EXTERNAL-SERVICES of table filter.
+ * First come the senders whose route differs from that of outside clients, then all others. Packets that reach the end
+ * of the chain are dropped or refused by the chain EXTERNAL-SERVICES in table filter.
  */
 function renderExternalChain(
   name: string,
@@ -241,10 +247,10 @@ function isSameRoute(a: Route, b: Route): boolean {
 
 /**
  * Renders the chain FW of a Service port, which lets only clients in the source ranges of a load-balancer IP pass.
- * Packets that reach the end of the chain get no endpoint, and the chain PROXY-FIREWALL of table filter drops them.
+ * Packets that reach the end of the chain get no endpoint, and the chain PROXY-FIREWALL in table filter drops them.
  * Accepted packets go on to the chain that `renderExternalChain` renders.
  *
- * `filtered` are the port's frontends with source ranges, at least one.
+ * `filtered` contains the port's frontends with source ranges; there must be at least one.
  */
 function renderFirewallChain(
   name: string,
@@ -253,7 +259,7 @@ function renderFirewallChain(
   { names, node: { family } }: RenderOptions,
 ): readonly string[] {
   const note = comment(`${name} loadbalancer IP`);
-  // Kubernetes has one list of ranges for all addresses; a state file may have one for each.
+  // Kubernetes has one list of ranges for all addresses; a state file may have one for each address.
   const isForAll = filtered.every(({ sources }) => sources === filtered[0]?.sources);
   const allowed = (isForAll ? filtered.slice(0, 1) : filtered).flatMap(({ address = "", sources }) => {
     const destination = isForAll ? "" : `-d ${host(family, address)}`;
@@ -267,7 +273,8 @@ function renderFirewallChain(
 
 /**
  * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
- * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
+ * packets that no chain takes. Table nat can neither refuse nor drop packets, so such a packet passes nat and is
+ * stopped in filter.
  */
 function renderFrontends(port: ServicePortPlan, chains: PortChains, options: RenderOptions): readonly ListedRule[] {
   return port.frontends.flatMap((frontend) => {
@@ -279,7 +286,7 @@ function renderFrontends(port: ServicePortPlan, chains: PortChains, options: Ren
   });
 }
 
-/** Rules of a cluster IP: to the chain of its endpoints, or to refuse or drop packets. */
+/** Renders the rules of a cluster IP, which lead to the chain of its endpoints or refuse or drop packets. */
 function renderClusterIP(
   port: ServicePortPlan,
   frontend: Frontend,
@@ -295,7 +302,7 @@ function renderClusterIP(
 
 const notes = { externalIP: "external IP", loadBalancerIP: "loadbalancer IP" } as const;
 
-/** Rules of a frontend from which some sender gets an endpoint. */
+/** Renders the rules of a frontend that has an endpoint for at least one kind of sender. */
 function renderServed(
   port: ServicePortPlan,
   frontend: Frontend,
@@ -321,7 +328,7 @@ function renderServed(
   ];
 }
 
-/** The rule that refuses or drops packets of outside clients; none if they get an endpoint. */
+/** Renders the rule that refuses or drops packets from outside clients; none if these clients get an endpoint. */
 function renderVerdict(port: ServicePortPlan, frontend: Frontend, options: RenderOptions): readonly ListedRule[] {
   const { kind, protocol, port: number, routes } = frontend;
   if (routes.outside.kind === "balance") return [];

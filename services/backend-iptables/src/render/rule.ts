@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 
-/** A table that rules are written to. */
+/** A table to which rules are written. */
 export type Table = "filter" | "nat";
 
 /**
@@ -14,7 +14,7 @@ export const tables: readonly Table[] = ["filter", "nat"];
 /** Table and name of a chain. *Shape:* `nat KPNG-SERVICES`. */
 export type ChainId = `${Table} ${string}`;
 
-/** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
+/** The rules of a chain as lines of a transaction, each `-A CHAIN …\n`; "" for a chain without rules. */
 export type ChainBody = string;
 
 /** Returns the identifier of a chain. */
@@ -28,55 +28,61 @@ export function splitChainId(id: ChainId): { readonly table: Table; readonly cha
   return { table: id.startsWith("nat ") ? "nat" : "filter", chain: id.slice(at + 1) };
 }
 
-// Functions that make the parts of rules. All renderers of this folder call them and join the parts with `rule`. The
-// parts are in one file, because they have the form and order in which iptables-save prints them (1.8.9, -nft and
-// -legacy alike): source, destination, interface, protocol, then matches. Installed rules can then be compared as text.
+// Functions that return the parts of rules. All renderers in this folder call them and join the parts with `rule`. The
+// parts have the form and order in which iptables-save prints them (1.8.9, -nft and -legacy alike): source,
+// destination, interface, protocol, then matches. Installed rules can therefore be compared as text.
 
-/** The longest comment that the kernel accepts: 256 bytes with the zero at its end. */
+/** The longest comment that the kernel accepts: 256 bytes including the terminating zero. */
 const maxCommentLength = 255;
 
 /** *Shape:* `-m comment --comment "ns/name:port cluster IP"`. */
 export function comment(text: string): string {
-  // A name from a state file may contain any character; those that need escaping in quotes become question marks.
+  // A name from a state file may contain any character. Characters that would need escaping in quotes become question
+  // marks.
   return `-m comment --comment "${text.replace(/[^ !#-&(-[\]-~]/g, "?").slice(0, maxCommentLength)}"`;
 }
 
-/** One address as iptables-save prints it: `10.0.0.1/32`. */
+/** Formats one address as iptables-save prints it: `10.0.0.1/32`. */
 export function host(family: Family, address: string): string {
   return `${address}/${family === "v4" ? 32 : 128}`;
 }
 
-/** Name of a protocol as iptables-save prints it: `tcp`. */
+/** Returns the name of a protocol as iptables-save prints it: `tcp`. */
 export function protocolName(protocol: Protocol): string {
   return protocol.toLowerCase();
 }
 
-/** The match for one in `count` packets, at random. The kernel rounds the probability to units of 2⁻³¹. */
+/**
+ * Returns the match that matches one in `count` packets, at random. The kernel rounds the probability to units of 2⁻³¹.
+ */
 export function oneIn(count: number): string {
   return `-m statistic --mode random --probability ${(Math.round(2 ** 31 / count) / 2 ** 31).toFixed(11)}`;
 }
 
-/** The mark as iptables prints it: `0x4000/0x4000`. */
+/** Formats a mark as iptables prints it: `0x4000/0x4000`. */
 export function markBits(mark: number): string {
   return `0x${mark.toString(16)}/0x${mark.toString(16)}`;
 }
 
 /**
- * Jump to the target that gives a connection the node's address. The source port is random, because two CPUs that
- * choose the next free port at the same moment lose a packet (`--random-fully`, iptables 1.6.2).
+ * Jump to the target that gives a connection the node's address. The source port is random (`--random-fully`, iptables
+ * 1.6.2), because a packet is lost if two CPUs choose the next free port at the same moment.
  */
 export const masquerade = "-j MASQUERADE --random-fully";
 
-/** Name and options of the target that rejects a packet with an error to the client, without the `-j`. */
+/** Returns the name and options, without `-j`, of the target that rejects a packet and sends an error to the client. */
 export function reject(family: Family): string {
   return `REJECT --reject-with ${family === "v4" ? "icmp-port-unreachable" : "icmp6-port-unreachable"}`;
 }
 
-/** The match for packets of pods. One field is the match, the other is "": iptables-save prints them in two places. */
+/**
+ * The match for packets from pods. One field contains the match and the other is "", because iptables-save prints the
+ * two kinds in different positions.
+ */
 interface PodMatch {
-  /** Before the destination. */
+  /** Printed before the destination. */
   readonly source: string;
-  /** After the destination. */
+  /** Printed after the destination. */
   readonly interface: string;
 }
 
@@ -102,7 +108,7 @@ export function ifNotPod(traffic: PodTraffic | undefined): PodMatch {
   };
 }
 
-/** Joins the parts of a rule; empty ones are left out. */
+/** Joins the parts of a rule, leaving out empty ones. */
 export function rule(...parts: readonly string[]): string {
   return parts.filter((part) => part !== "").join(" ");
 }
