@@ -7,7 +7,7 @@ import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/c
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 
-/** Options of this backend alone. */
+/** Options that only this backend has. */
 const nftOptions: readonly OptionSpec[] = [
   {
     flags: "--nftables-masquerade-bit <bit>",
@@ -25,10 +25,7 @@ const nftOptions: readonly OptionSpec[] = [
   },
 ];
 
-/**
- * The backend that serves Services with nftables rules. The program kpng-nft (`main.ts`) runs it, and package cli runs
- * it as `kpng SOURCE to-nft`.
- */
+/** The backend that serves Services with nftables rules. */
 export const nftBackend = proxyBackend<NftChange>({
   name: "nft",
   proxyMode: "nftables",
@@ -65,8 +62,8 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
 }
 
 /**
- * Returns the settings from parsed options. Each instance has its own tables: `kpng`, or `kpng-` and a hash of the
- * service proxy name.
+ * Returns the settings from parsed options. Each instance has its own tables, named `kpng`, or `kpng-` followed by a
+ * hash of the service proxy name.
  */
 function readNftSettings(options: ParsedOptions, serviceProxyName: string): TableSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);

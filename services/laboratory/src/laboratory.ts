@@ -4,19 +4,20 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-/** This machine permits no laboratory; the message holds the errors of `unshare`. */
+/** Thrown if this machine permits no laboratory. The message contains the errors from `unshare`. */
 export class LaboratoryUnavailable extends Error {}
 
 /**
  * A set of named network namespaces that belongs to this process and disappears with it. `npm run demo` and the kernel
  * tests send real packets in it.
  *
- * All of them live inside one outer set of process, mount and network namespaces, and inside a user namespace if the
- * caller is not root, so nothing here can reach the network of the machine. Process 1 of the outer process namespace
- * reads a pipe from us. When the pipe ends, because of `close` or because our process was killed, the kernel kills
- * every process in the laboratory; the namespaces and their rules disappear with the last process.
+ * All namespaces live inside one outer set of process, mount and network namespaces, and inside a user namespace if the
+ * caller is not root, so nothing in the laboratory can reach the machine's network. Process 1 of the outer process
+ * namespace reads from a pipe that our process holds open. When the pipe ends, because of `close` or because our
+ * process was killed, the kernel kills every process in the laboratory; the namespaces and their rules disappear with
+ * the last process.
  *
- * The file system is the machine's own, so every namespace reaches a unix socket in a temporary folder.
+ * The file system is the machine's own, so a unix socket in a temporary folder can be reached from every namespace.
  */
 export class Laboratory {
   /** Folder for files of the laboratory's users; removed by `close`. */
@@ -47,7 +48,7 @@ export class Laboratory {
 
   /** Adds a network namespace. `name` consists of letters, digits and dashes. */
   async add(name: string): Promise<void> {
-    // A mount keeps the namespace alive, and is visible only inside the laboratory. /run/netns may not be writable.
+    // A mount keeps the namespace alive and is visible only inside the laboratory; /run/netns might not be writable.
     const path = this.path(name);
     const script = `: >"$0" && mount --bind /proc/self/ns/net "$0" && ip link set lo up`;
     await this.#run(["unshare", "--net", "sh", "-c", script, path]);
@@ -58,22 +59,29 @@ export class Laboratory {
     return join(this.folder, `${name}.net`);
   }
 
-  /** Runs a command in a namespace and returns its standard output. Errors: exit status other than 0, with stderr. */
+  /**
+   * Runs a command in a namespace and returns its standard output. Errors: if the exit status is not 0, an error with
+   * the command's stderr.
+   */
   async run(name: string, command: readonly string[], input?: string): Promise<string> {
     return this.#run([...this.#inside(name), ...command], input);
   }
 
-  /** Runs a command in a namespace and returns its output and exit status, whatever it is. Default limit: a minute. */
+  /**
+   * Runs a command in a namespace and returns its output and exit status, even if that is not 0. Default time limit:
+   * one minute.
+   */
   async tryRun(name: string, command: readonly string[], input?: string, timeoutMs?: number): Promise<CommandResult> {
     return runCommand(["nsenter", ...this.#enter, "--", ...this.#inside(name), ...command], input, timeoutMs);
   }
 
-  /** Starts a command in a namespace. The laboratory kills it when it closes. */
+  /** Starts a command in a namespace. Closing the laboratory kills it. */
   start(name: string, command: readonly string[], environment: Readonly<Record<string, string>> = {}): ChildProcess {
     return spawn("nsenter", [...this.#enter, "--", ...this.#inside(name), ...command], {
       stdio: ["pipe", "pipe", "pipe"],
       env: { ...toolEnvironment(), ...environment },
-      // Ctrl-C reaches the whole foreground process group; processes in the laboratory are to end in our order.
+      // Ctrl-C reaches the whole foreground process group, but processes in the laboratory must end in the order that
+      // we choose.
       detached: true,
     });
   }
@@ -90,7 +98,8 @@ export class Laboratory {
   }
 
   /**
-   * The prefix of a command that runs in a namespace. nsenter passes no signals on; setpriv ends the command with it.
+   * Returns the prefix of a command that runs in a namespace. nsenter does not forward signals, so setpriv ends the
+   * command when nsenter ends.
    */
   #inside(name: string): readonly string[] {
     return ["nsenter", `--net=${this.path(name)}`, "--", "setpriv", "--pdeathsig", "TERM", "--"];
@@ -103,7 +112,7 @@ export class Laboratory {
   }
 }
 
-/** A set of namespaces that a laboratory can consist of; the first that this machine permits is used. */
+/** A set of namespaces of which a laboratory can consist. The first set that this machine permits is used. */
 interface Isolation {
   /** Options of unshare. */
   readonly make: readonly string[];
@@ -124,7 +133,8 @@ type StartedHolder =
 /**
  * Starts process 1 of a laboratory, which keeps it alive.
  *
- * It prints its process id as the machine sees it, which nsenter needs: the laboratory keeps the machine's /proc.
+ * It prints its process id outside the laboratory, which nsenter needs because the laboratory keeps the machine's
+ * /proc.
  */
 async function startHolder(isolation: Isolation): Promise<StartedHolder> {
   const options = [...isolation.make, "--fork", "--kill-child", "--propagation", "private"];
@@ -138,7 +148,7 @@ async function startHolder(isolation: Isolation): Promise<StartedHolder> {
   holder.stderr.on("data", (data) => {
     stderr += String(data);
   });
-  // Ending the pipe of a process that has already exited fails, and needs no handling.
+  // Ending the pipe to a process that has already exited fails; this needs no handling.
   holder.stdin.on("error", () => undefined);
   return new Promise((resolve) => {
     holder.once("error", (error) => resolve({ kind: "refused", reason: error.message }));
@@ -208,9 +218,7 @@ type OpenResult =
   | { readonly kind: "open"; readonly laboratory: Laboratory }
   | { readonly kind: "unavailable"; readonly reason: string };
 
-/**
- * Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules of both families.
- */
+/** Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules for both families. */
 export async function openLaboratory(): Promise<OpenResult> {
   if (process.platform !== "linux") return unavailable("network namespaces need Linux");
   const tools = missingTools();
@@ -253,7 +261,9 @@ const sampleRules = `*nat
 COMMIT
 `;
 
-/** Returns why the kernel rejects NAT rules, or undefined if it accepts them. Only loading some of them shows that. */
+/**
+ * Returns why the kernel rejects NAT rules, or undefined if it accepts them. The only way to find out is to load some.
+ */
 async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
   try {
     await laboratory.add("probe");

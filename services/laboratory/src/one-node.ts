@@ -1,28 +1,28 @@
 import type { Laboratory } from "./laboratory.ts";
 /**
- * A namespace of the network with its addresses, one per family. The network imitates one node with two pods and an
- * outside client, for the demo.
+ * A namespace in the network, with one address per family. The network imitates one node with two pods and an outside
+ * client, for the demo.
  */
 export interface Host {
-  /** Name of its namespace. */
+  /** Name of the namespace. */
   readonly name: string;
   readonly v4: string;
   readonly v6: string;
 }
 
-/** A client outside the cluster, a node that routes for it, and the pods of the node. */
+/** A client outside the cluster, a node that routes for it, and the pods on that node. */
 export interface Network {
   readonly client: Host;
   readonly node: Host;
   readonly pods: readonly Host[];
 }
 
-/** One of the two pods of node n1 in the manifests of examples/all-ip. */
+/** One of the two pods on node n1 in the manifests in examples/all-ip. */
 export const podA: Host = { name: "pod-a", v4: "10.1.1.11", v6: "fd00:10:1:1::11" };
-/** The other pod of node n1. */
+/** The other pod on node n1. */
 export const podB: Host = { name: "pod-b", v4: "10.1.1.12", v6: "fd00:10:1:1::12" };
 
-/** The network that matches those manifests. */
+/** The network that matches the manifests in examples/all-ip. */
 export const network: Network = {
   client: { name: "client", v4: "192.0.2.10", v6: "2001:db8:1::10" },
   node: { name: "n1", v4: "192.0.2.1", v6: "2001:db8:1::1" },
@@ -33,7 +33,8 @@ export const network: Network = {
 const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
 
 /**
- * Builds the network: one link between client and node, one link between node and each pod; the node routes.
+ * Builds the network: one link between client and node, and one link between the node and each pod. The node routes
+ * between them.
  *
  * Takes about half a second.
  */

@@ -4,8 +4,8 @@ import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Protocol } from "./request.ts";
 /**
- * Our end of an agent: a process in a network namespace that sends packets and answers them. The agent ends with its
- * laboratory.
+ * The client of an agent, which is a process that sends and answers packets in a network namespace. The agent ends with
+ * its laboratory.
  */
 export class AgentClient {
   readonly name: string;
@@ -20,9 +20,9 @@ export class AgentClient {
   }
 
   /**
-   * Starts the agent of the namespace `name`, and resolves when it listens on these ports of these addresses.
+   * Starts an agent in the namespace `name`, and resolves when it listens on the given ports of the given addresses.
    *
-   * Errors: the agent ended; the message is its standard error.
+   * Errors: the agent ended; the message contains its standard error.
    */
   static async start(
     laboratory: Laboratory,

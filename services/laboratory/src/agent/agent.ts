@@ -3,9 +3,9 @@ import type { AgentRequest } from "./request.ts";
 import { serve } from "./serve.ts";
 import { ask, askHttp, awaitName, openFlow, type RunningFlow, type RunningProbe, startProbe } from "./traffic.ts";
 
-// The agent: the program that `AgentClient.start` runs in a network namespace of a test network (a laboratory). It
-// answers connections as a pod would, and sends packets on request. It keeps running, because starting a process for
-// each packet takes longer than the packet.
+// The agent: the program that `AgentClient.start` runs in a network namespace of a laboratory. It answers connections
+// as a pod would, and sends packets on request. It keeps running, because starting a process for each packet would take
+// longer than sending the packet.
 //
 // Usage: `node agent.ts NAME PORT,PORT… ADDRESS…`. It prints "ready" when it listens, then reads `[number,
 // AgentRequest]` and writes `[number, reply]`, one per line, as replies become ready.

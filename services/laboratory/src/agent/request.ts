@@ -1,7 +1,6 @@
 /**
- * A protocol that an agent speaks. This file defines the requests to an agent and its replies: lines of JSON on its
- * standard input and output. `AgentClient` sends the requests, and `agent.ts` answers them. Separate, because these two
- * run in different processes.
+ * A protocol that an agent speaks. This file defines the requests to an agent and its replies, which are lines of JSON
+ * on its standard input and output.
  */
 export type Protocol = "tcp" | "udp";
 
@@ -13,9 +12,9 @@ export type AgentRequest =
       readonly protocol: Protocol;
       readonly address: string;
       readonly port: number;
-      /** The source address, where the client has several. */
+      /** The source address, for a client that has several. */
       readonly from?: string | undefined;
-      /** Packets sent at the same time, and the minimum. */
+      /** Number of packets sent at the same time, and the minimum number of packets. */
       readonly atOnce: number;
       readonly atMost: number;
       readonly wanted: number;
@@ -38,7 +37,7 @@ export type AgentRequest =
       readonly path?: string | undefined;
       readonly timeoutMs: number;
     }
-  /** Starts a flow: a TCP connection, or datagrams from one port, that continue until `end`. */
+  /** Starts a flow: a TCP connection, or a series of datagrams from one port, that continues until `end`. */
   | {
       readonly kind: "open";
       readonly id: number;
@@ -56,9 +55,9 @@ export type AgentRequest =
   /** Closes a flow. */
   | { readonly kind: "end"; readonly id: number }
   /**
-   * Starts a probe: every `everyMs` (default 50) a new connection, or a datagram from a new port, until `stop probe`.
-   * Without an answer within `timeoutMs` (default 5 000, longer than TCP needs to resend a lost SYN twice) it has failed.
-   * With `sendings` (default 1), a UDP client without an answer sends its datagram that many times in all.
+   * Starts a probe: a new connection, or a datagram from a new port, every `everyMs` (default 50) until `stop probe`.
+   * An attempt fails if there is no answer within `timeoutMs` (default 5 000, longer than TCP needs to resend a lost
+   * SYN twice). If there is no answer, a UDP client sends its datagram `sendings` times in all (default 1).
    */
   | {
       readonly kind: "probe";
@@ -80,7 +79,7 @@ export type Answer =
   | { readonly kind: "answer"; readonly name: string; readonly port: number; readonly from: string }
   | { readonly kind: "refused" }
   | { readonly kind: "silent" }
-  /** Any other failure, such as an unreachable network; `code` is the system's. */
+  /** Any other failure, such as an unreachable network; `code` is the system's error code. */
   | { readonly kind: "error"; readonly code: string };
 
 /** The state of a flow. */
@@ -89,7 +88,7 @@ export interface FlowState {
   readonly answered: number;
   /** Sender of the last answer; undefined before the first. */
   readonly name: string | undefined;
-  /** Why the flow ended, if it did. */
+  /** Reason why the flow ended, if it did. */
   readonly ended: string | undefined;
 }
 
@@ -97,20 +96,22 @@ export interface FlowState {
 export interface FlowTotals {
   readonly sent: number;
   readonly answered: number;
-  /** Why the flow ended before `finish`, if it did. */
+  /** Reason why the flow ended before `finish`, if it did. */
   readonly ended: string | undefined;
 }
 
 /** Totals of a probe. */
 export interface ProbeTotals {
   readonly answered: number;
-  /** One line for each attempt without an answer: its time in milliseconds since the first attempt, and its outcome. */
+  /**
+   * One line for each attempt without an answer: its start in milliseconds since the first attempt, and its outcome.
+   */
   readonly failures: readonly string[];
 }
 
 /** The response to an HTTP request. */
 export interface HttpAnswer {
-  /** 0 if there was no response; `body` is the error then. */
+  /** 0 if there was no response, in which case `body` is the error. */
   readonly status: number;
   readonly body: string;
 }

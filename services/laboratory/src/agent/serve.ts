@@ -2,27 +2,25 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 /**
- * Answers on these ports of these addresses, over TCP and UDP, with one line of JSON: its name, its port and the source
- * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. A TCP connection then echoes or,
- * after `startSending`, sends a byte every 15 ms.
- *
- * The agent (`agent.ts`) calls it at its start, to imitate a pod. Separate from `ask.ts`, `flow.ts` and `probe.ts`,
- * which are clients.
+ * Answers on the given ports of the given addresses, over TCP and UDP, with one line of JSON that contains `name`, the
+ * port and the client's source address, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. On a TCP connection
+ * it then echoes data or, after `startSending`, sends a byte every 15 ms.
  */
 export async function serve(name: string, addresses: readonly string[], ports: readonly number[]): Promise<void> {
-  // One socket per address: a wildcard socket would answer datagrams from the address that the route prefers.
+  // Use one socket per address, because a wildcard socket would answer datagrams from the address that the route
+  // prefers.
   const listeners = addresses.flatMap((address) => ports.map((port) => ({ address, port })));
   await Promise.all(
     listeners.flatMap(({ address, port }) => [serveTcp(name, address, port), serveUdp(name, address, port)]),
   );
 }
 
-/** A client that sends this over TCP gets data without sending more. */
+/** A TCP client that sends this line gets data without sending anything else. */
 export const startSending = "start sending";
 
 async function serveTcp(name: string, address: string, port: number): Promise<void> {
   const server = createServer({ noDelay: true }, (socket) => {
-    // Clients reset the connection when they have their answer.
+    // Clients reset the connection as soon as they have their answer.
     socket.on("error", () => undefined);
     socket.write(`${JSON.stringify({ name, port, from: socket.remoteAddress })}\n`);
     socket.on("data", (data) => {

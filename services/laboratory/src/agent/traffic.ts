@@ -6,9 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals } from "./request.ts";
 import { startSending } from "./serve.ts";
 /**
- * Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. The agent
- * (`agent.ts`) calls it for the request "ask". Separate from `flow.ts` and `probe.ts`, which make continuous traffic:
- * this file sends packets one by one.
+ * Sends packets in rounds until enough different names have answered, because each packet reaches a random endpoint.
  */
 export async function ask(request: Ask): Promise<readonly Answer[]> {
   const { protocol, atOnce, atMost, wanted } = request;
@@ -22,7 +20,7 @@ export async function ask(request: Ask): Promise<readonly Answer[]> {
       answers.push(answer);
       if (answer.kind === "answer") names.add(answer.name);
     }
-    // If no packet was answered so far, more packets will not help.
+    // If no packet has been answered so far, more packets will not help.
   } while (names.size < wanted && names.size > 0 && answers.length < atMost);
   return answers;
 }
@@ -47,7 +45,7 @@ function askTcpFrom(
     const end = (answer: Answer): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
-      // A reset leaves no connection in TIME_WAIT, neither here nor in the node's conntrack.
+      // A reset leaves no connection in TIME_WAIT, either here or in the node's conntrack table.
       socket.resetAndDestroy();
       resolve(answer);
     };
@@ -67,15 +65,15 @@ let lastPort = 10_000;
 /**
  * Returns a local port that has not been used for a long time.
  *
- * For a port that the system chooses, the node may still have a conntrack entry from an earlier test: a datagram would
- * follow that entry, and a SYN could be invalid in the old connection.
+ * If the system chose the port, the node might still have a conntrack entry for it from an earlier test: a datagram
+ * would follow that entry, and a SYN could be invalid in the old connection.
  */
 function nextPort(): number {
   lastPort = lastPort >= 60_000 ? 10_000 : lastPort + 1;
   return lastPort;
 }
 
-/** Returns a UDP socket that is bound to a port of `nextPort`. */
+/** Returns a UDP socket that is bound to a port from `nextPort`. */
 async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
   for (;;) {
     const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
@@ -90,12 +88,15 @@ async function freshUdpSocket(address: string, from: string | undefined): Promis
 }
 
 /**
- * How often `ask` sends a datagram while nothing comes back, as clients of UDP do: one datagram or ICMP error may be
- * lost on a busy machine. All come from one port, so the flow keeps its endpoint and a dead endpoint is not hidden.
+ * How many times `ask` sends a datagram while there is no answer. UDP clients repeat datagrams, too, because a datagram
+ * or ICMP error may be lost on a busy machine. All repetitions come from the same port, so the flow keeps its endpoint
+ * and a dead endpoint is not hidden.
  */
 const sendings = 3;
 
-/** Sends a datagram from a new port, `times` in all while nothing comes back, and returns the answer. */
+/**
+ * Sends a datagram from a new port, repeats it up to `times` in all while there is no answer, and returns the answer.
+ */
 async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Promise<Answer> {
   const socket = await freshUdpSocket(address, from);
   return new Promise((resolve) => {
@@ -111,7 +112,7 @@ async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Pr
     socket.on("message", (data) => end(JSON.parse(`{"kind":"answer",${String(data).slice(1)}`)));
     // Only a connected socket reports that its datagram was refused.
     socket.connect(port, address, (error?: Error | null) => {
-      // A hook of sockets may refuse it at once.
+      // A socket hook may refuse the connect immediately.
       if (error) end(fromError(error));
       else socket.send("who?");
     });
@@ -119,11 +120,11 @@ async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Pr
 }
 
 const tryEveryMs = 20;
-/** Time limit of one attempt; bounds the number of attempts at the same time. */
+/** Time limit for one attempt, which also bounds the number of concurrent attempts. */
 const tryMs = 5_000;
 
 /**
- * Returns true once this name answers, false after `timeoutMs`.
+ * Returns true as soon as this name answers, or false after `timeoutMs`.
  *
  * Attempts overlap: a SYN sent before the rules were installed is lost, and on a busy machine an answer may take longer
  * than the interval between attempts.
@@ -132,18 +133,18 @@ export async function awaitName({ name, timeoutMs, ...target }: AwaitRequest): P
   const startMs = performance.now();
   const deadlineMs = startMs + timeoutMs;
   const served = new AbortController();
-  // Each attempt adds a listener.
+  // Each attempt adds a listener, so there is no limit.
   setMaxListeners(0, served.signal);
   while (!served.signal.aborted && performance.now() < deadlineMs) {
     void askTcp({ ...target, timeoutMs: tryMs }, served.signal).then((answer) => {
       if (answer.kind === "answer" && answer.name === name) served.abort();
     });
-    // Where it takes long, as in a guest, many attempts would slow down what they wait for.
+    // If the wait is long, as in a virtual machine, frequent attempts would slow down the very process they wait for.
     const pauseMs = Math.min(Math.max(tryEveryMs, (performance.now() - startMs) / 20), 250);
     await sleep(pauseMs, undefined, { signal: served.signal }).catch(() => undefined);
   }
   const isServed = served.signal.aborted;
-  // Cancels the attempts that are still running.
+  // Cancel the attempts that are still running.
   served.abort();
   return isServed;
 }
@@ -175,10 +176,10 @@ type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
 
 /**
  * A flow that sends every 15 ms and counts the answers. An agent keeps flows open on request, to show whether an
- * existing connection survives a change of the rules.
+ * existing connection survives a rule change.
  */
 export interface RunningFlow {
-  /** State since the last call. */
+  /** Returns the state since the last call. */
   look(): FlowState;
   /** Stops sending and waits up to 5 s for missing answers. */
   finish(): Promise<FlowTotals>;
@@ -186,7 +187,7 @@ export interface RunningFlow {
 }
 
 const everyMs = 15;
-/** Time limit for missing answers; only a flow that has lost packets waits for so long. */
+/** Time limit for missing answers. Only a flow that has lost packets waits this long. */
 const lateMs = 5_000;
 
 type Open = Extract<AgentRequest, { kind: "open" }>;
@@ -205,7 +206,7 @@ async function openTcp({ address, port, from, isServerSending = false }: Open): 
   let name: string | undefined;
   let ended: string | undefined;
   const total = { sent: 0, answered: 0 };
-  // 1 KiB each time, so that the flow is a transfer and not a keep-alive.
+  // Each write has 1 KiB, so that the flow is a transfer and not a keep-alive.
   const block = Buffer.alloc(1_024, "x");
   if (isServerSending) socket.write(startSending);
   const timer = setInterval(() => {
@@ -288,8 +289,8 @@ async function untilAnswered(
 }
 
 /**
- * A series of new connections, which reveals moments without rules or endpoints. An agent runs one on request while a
- * test changes the rules.
+ * A series of new connections, which reveals moments without rules or endpoints. An agent runs a probe on request while
+ * a test changes the rules.
  */
 export interface RunningProbe {
   /** Stops the series, waits for the connections in progress, and returns the totals. */
