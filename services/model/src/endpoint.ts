@@ -36,13 +36,16 @@ export interface Endpoint {
    * used.
    */
   readonly addresses: AddressSet;
-  /** Empty if the Service has no ports either (a headless Service), or if the source does not tell. */
+  /**
+   * Empty if the Service has no ports either (a headless Service), or if the source does not name any: then the endpoint
+   * serves the target port of a Service port without a name.
+   */
   readonly ports: readonly EndpointPort[];
   readonly conditions: EndpointConditions;
   /** "" if the endpoint is not a pod. */
   readonly podName: string;
   readonly hostname: string;
-  /** Node that it runs on; "" if unknown, in which case it is on-node nowhere. */
+  /** Node that it runs on; "" if unknown: then it counts as on no node. */
   readonly nodeName: string;
   /** Zone that it runs in; "" if unknown. */
   readonly zone: string;
@@ -55,8 +58,8 @@ export interface Endpoint {
 /**
  * A part of a Service's endpoints that changes as a whole.
  *
- * Source: EndpointSlice of discovery.k8s.io/v1. Each Service of a state file is one slice; in a global stream,
- * endpoints with the same SourceName are one slice.
+ * Source: EndpointSlice of discovery.k8s.io/v1. Each Service of a state file is one slice; in KPNG's global
+ * stream (globalv1), endpoints with the same SourceName are one slice.
  */
 export interface EndpointSlice {
   readonly namespace: string;
@@ -65,8 +68,9 @@ export interface EndpointSlice {
   readonly serviceName: string;
   readonly endpoints: readonly Endpoint[];
   /**
-   * True if the keys of pods are KPNG's, the bare pod names: the slice is a Service of a state file, in which each pod
-   * occurs once. False for a slice of the cluster: a pod may occur in several slices, one per family and set of ports.
+   * How a view names the pods of this slice (`ViewEndpoint.key`). True: by the bare pod name, as KPNG does, for a Service
+   * of a state file, in which a pod occurs once. False: by the pod name and a hash, for a slice of the cluster, because a
+   * pod may be in several slices of the Service, one per family and set of ports.
    */
   readonly hasPodKeys: boolean;
   /** Annotation `endpoints.kubernetes.io/last-change-trigger-time`, in milliseconds since 1970; undefined if absent. */
@@ -76,7 +80,8 @@ export interface EndpointSlice {
 /**
  * Identity of a slice.
  *
- * *Shape:* `namespace/service/slice`. A slice that moves to another Service gets another key.
+ * *Shape:* `namespace/service/slice`. It contains the Service because the store keeps slices by Service, and finds one
+ * by its key alone. So a slice that moves to another Service gets another key.
  */
 export type SliceKey = `${string}/${string}/${string}`;
 

@@ -2,9 +2,9 @@
  * How new a state of the cluster is. A watcher attaches it to every state that it sends; a node or relay compares it with
  * that of its own state ({@link ForwardGate}), so that it never goes back (docs/design/views.md).
  *
- * Each kind has two versions, because a replica does not know when a kind changed, only when it saw it: `services` is a
- * version at which the state was that of the source, and `current.services` is the highest one. A state whose
- * `current` version has reached the version of another one is not older than it:
+ * Each kind has two versions: `services`, at which this watcher last saw Services change, and `current.services`, up to
+ * which it knows that nothing else has changed. A state is not older than another one if its `current` version has reached
+ * the other's version. In the example, A → B means that a node that holds the state of A is offered that of B:
  *
  * ```text
  * Services change at 100, and not again
@@ -37,7 +37,7 @@ export function kubeSource(clusterId: string | undefined): string {
 }
 
 /**
- * How an offered state relates to the current one, which was applied last.
+ * How an offered state relates to the held one, which was applied last.
  *
  * - covers: it is not older.
  * - behind: it may be older in at least one kind.
@@ -46,14 +46,14 @@ export function kubeSource(clusterId: string | undefined): string {
  */
 type Relation = "covers" | "behind" | "foreign" | "unrelated";
 
-function relate(offered: Position | undefined, current: Position | undefined): Relation {
-  if (offered === undefined || current === undefined) return "unrelated";
-  const isKube = [offered.source, current.source].map((source) => source === "kube" || source.startsWith("kube:"));
-  const isSame = offered.source === current.source;
+function relate(offered: Position | undefined, held: Position | undefined): Relation {
+  if (offered === undefined || held === undefined) return "unrelated";
+  const isKube = [offered.source, held.source].map((source) => source === "kube" || source.startsWith("kube:"));
+  const isSame = offered.source === held.source;
   if (!isSame && !(isKube[0] && isKube[1])) return "unrelated";
   // A watcher that may not read the UID is taken to serve the cluster of the others.
-  if (!isSame && offered.source !== "kube" && current.source !== "kube") return "foreign";
-  return positionKinds.every((kind) => offered.current[kind] >= current[kind]) ? "covers" : "behind";
+  if (!isSame && offered.source !== "kube" && held.source !== "kube") return "foreign";
+  return positionKinds.every((kind) => offered.current[kind] >= held[kind]) ? "covers" : "behind";
 }
 
 /**
@@ -97,10 +97,14 @@ export class ForwardGate {
       },
     });
     const relation = relate(position, held);
+    // In doubt are older states, states of another cluster, and states of a stale watcher: its server does not answer, so
+    // another watcher may have a newer one. After a restart only older states are: a node that has applied nothing yet is
+    // better served by any state of its own or a new cluster than by waiting.
     const isInDoubt =
       relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
     if (!isInDoubt) return accept("apply", position);
-    // The node has this state already. It keeps the higher position, so that a later, older state is still recognized.
+    // The node has this state already. It keeps its own position, which is higher: with the offered one, a state between
+    // the two would no longer be recognized as older.
     if (isUnchanged) return accept("apply", held);
     const nowMs = this.#nowMs();
     const firstMs = refusals !== undefined && this.#isRecent(refusals.lastMs) ? refusals.firstMs : nowMs;
@@ -159,13 +163,13 @@ interface Refusals {
 }
 
 /**
- * Orders offers that are all in doubt. A watcher that is current comes first: after a restore of etcd, it has lower
- * versions than one that was cut off before. Then the cluster of the current state, then the higher versions.
+ * Orders offers that are all in doubt. A watcher that is not stale comes first: after a restore of etcd, it has lower
+ * versions than one that was cut off before. Then the cluster of the held state, then the higher versions.
  */
-function isAtLeastAsGood(a: Offer, b: Offer, current: Position | undefined): boolean {
+function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolean {
   const rank = ({ position, isStale = false }: Offer): readonly bigint[] => [
     BigInt(!isStale),
-    BigInt(relate(position, current) !== "foreign"),
+    BigInt(relate(position, held) !== "foreign"),
     positionKinds.reduce((sum, kind) => sum + (position?.current[kind] ?? 0n), 0n),
   ];
   const [ofA, ofB] = [rank(a), rank(b)];

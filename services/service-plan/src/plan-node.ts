@@ -19,11 +19,11 @@ export const detectLocalModes: readonly DetectLocalMode[] = [
 export interface ProxySettings {
   readonly isMasqueradeAll: boolean;
   readonly detectLocalMode: DetectLocalMode;
-  /** CIDRs of all pods of the cluster, for ClusterCIDR; only the first of each family is used. */
+  /** CIDRs of all pods of the cluster, for ClusterCIDR. As in kube-proxy, the first of each family is used. */
   readonly clusterCIDRs: readonly string[];
-  /** Name of the bridge, for BridgeInterface. */
+  /** Name of the bridge, for BridgeInterface; never empty then. */
   readonly podBridgeInterface: string;
-  /** For InterfaceNamePrefix. */
+  /** Prefix of the pods' interfaces, for InterfaceNamePrefix; never empty then. */
   readonly podInterfaceNamePrefix: string;
   /** Serve node ports on 127.0.0.0/8, for proxies that can; IPv4 only. */
   readonly isLoopbackNodePorts: boolean;
@@ -45,6 +45,7 @@ export function planNode(settings: ProxySettings, family: Family, { node, localA
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;
   const addresses = { local: localAddresses, ofNode: node?.addresses };
   const chosen = resolveNodePortAddresses(settings.nodePortAddresses, family, addresses);
+  // A link-local address needs a zone, which rules cannot name. With "all", the kernel's match of local addresses decides.
   const isServed = (address: string): boolean =>
     isLoopback(address) ? isLoopbackNodePorts : !address.startsWith("fe80:");
   return {
@@ -58,7 +59,7 @@ export function planNode(settings: ProxySettings, family: Family, { node, localA
   };
 }
 
-/** Returns how packets of pods are recognized; undefined if the settings or the Node lack what the mode needs. */
+/** Returns how packets of pods are recognized; undefined if there is no CIDR of the family. */
 function podTraffic(settings: ProxySettings, node: ViewNode | undefined, family: Family): PodTraffic | undefined {
   switch (settings.detectLocalMode) {
     case "ClusterCIDR":
@@ -106,10 +107,14 @@ export interface NodeAddresses {
 }
 
 /**
- * Returns the addresses of one family that a rule selects on a node. A family without a CIDR gets all addresses, even
- * if the other has one; a CIDR of length 0 means all. `primary` is the Node's first address of the family, and all if
- * there is none or it is a loopback address. While the Node is unknown, `primary` is no address: all would open node
- * ports that the administrator closed.
+ * Returns the addresses of one family that a rule selects on a node.
+ *
+ * | Rule | Selects |
+ * |---|---|
+ * | CIDRs, none of the family | all addresses of the family, even if the other family has a CIDR |
+ * | CIDRs, one of length 0 | all |
+ * | `primary` | the Node's first address of the family; all if there is none, or if it is a loopback address |
+ * | `primary`, the Node is unknown | none: all would open node ports that the administrator closed |
  *
  * *Source:* kube-proxy `util/nodeport_addresses.go`, `cmd/kube-proxy/app/server.go`.
  *
@@ -126,7 +131,10 @@ export function resolveNodePortAddresses(
   return { kind: "listed", addresses: local[family].filter((address) => cidrs.some((cidr) => isIn(address, cidr))) };
 }
 
-/** True if node ports are served on `address`, which is canonical. */
+/**
+ * True if the rule selects `address`, which is canonical. Loopback and link-local addresses count, which `planNode`
+ * leaves out: flows that began there under other settings are stale as well.
+ */
 export function servesNodePorts(address: string, chosen: NodePortAddresses, local: readonly string[]): boolean {
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
 }

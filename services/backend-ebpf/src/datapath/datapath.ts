@@ -94,11 +94,16 @@ export interface Hook extends ProgramKind {
 const socketHook = (name: string, attachType: number): Hook => ({
   name,
   section: `socket/${name}`,
+  // BPF_PROG_TYPE_CGROUP_SOCK_ADDR.
   type: 18,
   attachType,
 });
 
-/** Hooks of sockets, which `Datapath` attaches to a cgroup. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
+/**
+ * Hooks of sockets, which `Datapath` attaches to a cgroup. `connect` chooses the endpoint of a TCP socket, and
+ * `getpeername` returns the address that the program asked for; everything else is translated at interfaces. Source:
+ * `enum bpf_attach_type`.
+ */
 export const socketHooks: readonly Hook[] = [
   socketHook("connect4", 10),
   socketHook("connect6", 11),
@@ -191,7 +196,8 @@ export class Datapath {
     this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
-    // Programs of an earlier run serve until everything is complete; without them, each family counts.
+    // Programs of an earlier run serve until both families are complete. A node without any gets its programs with the
+    // first complete family.
     this.#awaited = new Set(hasLinks(options) ? families : []);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
@@ -221,7 +227,7 @@ export class Datapath {
 
   /**
    * Attaches all programs where they are not attached. Called when the frontends of a family are complete. Calls
-   * `committing` before it repairs anything. Returns a line for each difference. Errors: BPF_FAILED.
+   * `committing` before it attaches a missing program. Returns a line for each difference. Errors: BPF_FAILED.
    */
   attach(family: Family, committing: () => void): readonly string[] {
     this.#awaited.delete(family);

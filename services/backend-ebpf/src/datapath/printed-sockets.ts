@@ -34,7 +34,10 @@ interface PrintedSocketsOptions {
 export class PrintedSockets implements SocketRules {
   readonly #options: PrintedSocketsOptions;
   readonly #services = new Map<ServiceKey, readonly DesiredFrontend[]>();
-  /** Lines without names by the text of the key, as they would be now; undefined before the first sync. */
+  /**
+   * What the maps would contain after the last sync, by key: lines without the names of Services, which maps do not
+   * have. Undefined before the first sync.
+   */
   #lines: ReadonlyMap<string, string> | undefined;
 
   constructor(options: PrintedSocketsOptions) {
@@ -74,10 +77,12 @@ export class PrintedSockets implements SocketRules {
       frontends.push({ place: describeKey(id), before: line, after: undefined });
     }
     this.#lines = lines;
+    // With --diff, the change is the output and must be complete; with --dry-run, all lines are printed below.
     const described = print === undefined ? frontends : frontends.slice(0, maxDescribed);
     const counts = { written, deleted: frontends.length - written };
     const mode = isFirst || touched === "all" ? "full" : "partial";
     if (frontends.length > 0 && print !== undefined) {
+      // In the times of the sync, printing stands for the commit.
       stages.committing();
       for (const { before: old, after } of frontends) {
         print(`${old === undefined ? "" : `- ${old}\n`}${after === undefined ? "" : `+ ${after}\n`}`);

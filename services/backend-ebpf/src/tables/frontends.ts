@@ -153,7 +153,7 @@ export interface FrontendDifference {
 
 /** Parts of a change. */
 export interface ChangeParts {
-  /** At most `maxDescribed`. */
+  /** At most `maxDescribed`, except with `--diff`, whose output it is. */
   readonly frontends: readonly FrontendDifference[];
   readonly counts: { readonly written: number; readonly deleted: number };
   /** Differences of what both families share, a line each. *Shape:* `program connect4 attached`. */

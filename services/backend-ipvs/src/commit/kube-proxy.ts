@@ -16,24 +16,25 @@ interface RemoveKubeProxyOptions {
 }
 
 /**
- * Removes what kube-proxy in ipvs or iptables mode has left: its chains and ipsets. Unlike `kube-proxy --cleanup`, it
- * leaves the interface, and the virtual servers that kpng-ipvs has taken over with their connections, and those of
- * other programs; it deletes the rest of kube-proxy's.
+ * Removes what kube-proxy in ipvs or iptables mode has left: its chains and ipsets, and its virtual servers that no Service
+ * needs any more. It keeps the interface, the virtual servers that kpng-ipvs has taken over (their connections go on), and
+ * those of other programs; `kube-proxy --cleanup` would delete all of these.
  *
- * `--cleanup-kube-proxy` runs it, while kpng-ipvs serves.
+ * `--cleanup-kube-proxy` runs it while kpng-ipvs serves, in the default instance, which shares kube-proxy's interface.
  *
  * Errors: MOVE_TOO_EARLY if kpng-ipvs does not serve yet, READ_FAILED; then nothing has changed. Afterwards it goes
  * on after a failure and throws the first one, as `removeObjects` does.
  */
 export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
   const { names, runTool, log, localAddresses, excludedCIDRs } = options;
-  // Without the ipsets, all virtual servers that kpng-ipvs has taken over would seem to be kube-proxy's.
-  const saved = await runTool.read(["ipset", "save"]);
+  // Must be read before anything is removed: without them, the virtual servers that kpng-ipvs has taken over would seem to
+  // be kube-proxy's.
+  const saved = withoutDottedIPv6(await runTool.read(["ipset", "save"]));
   const serviceAddresses = await readServedAddresses(options, saved);
   const servers = await readServers(runTool);
   const failures = new CleanupFailures(log);
   for (const family of families) {
-    const left = kubeProxyServers({
+    const abandoned = kubeProxyServers({
       servers,
       sets: saved,
       names,
@@ -43,7 +44,7 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
       localAddresses: localAddresses[family],
     });
     const isDeleted = await failures.attempt(async () => {
-      const lines = left.map((server) => `-D ${server}`);
+      const lines = abandoned.map((server) => `-D ${server}`);
       if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
       return true;
     });
@@ -52,14 +53,14 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
     const sets = isDeleted === true ? setsIn(saved, family) : [];
     await destroySets(runTool, failures, sets);
     if (isDeleted === undefined || rules === undefined) continue;
-    log.info("kube-proxy removed", { family, virtualServers: left.length, rules, sets: sets.length });
+    log.info("kube-proxy removed", { family, virtualServers: abandoned.length, rules, sets: sets.length });
   }
   failures.end();
 }
 
 /**
- * Returns the addresses of Services, after a check that kpng-ipvs has taken over the interface: its first sync records
- * the addresses that Services have, and deletes all others last.
+ * Returns the addresses on the interface, after a check that kpng-ipvs has taken it over: its first sync records the
+ * addresses of Services, and in the end deletes all others. So once every address is recorded, that sync is over.
  */
 async function readServedAddresses(
   { names, runTool }: RemoveKubeProxyOptions,
@@ -67,7 +68,7 @@ async function readServedAddresses(
 ): Promise<ReadonlySet<string>> {
   const all = withoutDottedIPv6(await runTool.read(["ip", "-o", "address", "show"]));
   const addresses = addressesOn(all, names.interfaceName);
-  const sets = families.map((family) => parseSets(withoutDottedIPv6(saved), names, family));
+  const sets = families.map((family) => parseSets(saved, names, family));
   const recorded = new Set(sets.flatMap((each) => [...(each.get("ADDRESSES")?.keys() ?? [])]));
   if (addresses.size > 0 && addresses.isSubsetOf(recorded)) return addresses;
   const reason = `${names.interfaceName} has not the service addresses of kpng-ipvs, so it does not serve yet`;
@@ -82,11 +83,11 @@ function setsIn(saved: string, family: Family): readonly string[] {
 interface KubeProxyServersInput {
   /** Output of `ipvsadm -S -n`. */
   readonly servers: string;
-  /** Output of `ipset save`. */
+  /** Output of `ipset save`, with IPv6 addresses in canonical form. */
   readonly sets: string;
   readonly names: ObjectNames;
   readonly family: Family;
-  /** Addresses of kube-proxy's interface. */
+  /** Addresses on the interface; see {@link readServedAddresses}. */
   readonly serviceAddresses: ReadonlySet<string>;
   /** The node's own addresses, where node ports answer. */
   readonly localAddresses: readonly string[];
@@ -95,9 +96,9 @@ interface KubeProxyServersInput {
 }
 
 /**
- * Returns the virtual servers that kube-proxy has left and that are not recorded as ours: those at addresses of its
- * interface, or whose address and port its ipsets have. Their Services were deleted while no proxy ran, or as
- * kube-proxy stopped, or they are node ports at addresses where ours do not answer. Pure.
+ * Returns the virtual servers that are kube-proxy's and not recorded as ours: those at addresses on the interface, and
+ * those whose address and port are in its ipsets. Either their Services were deleted while no proxy ran, or they are node
+ * ports at addresses where ours do not answer. Pure.
  */
 function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
   const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;

@@ -8,24 +8,26 @@ export type ObjectId = readonly [kind: ObjectKind, key: string];
 
 interface Entry {
   value: string;
-  /** Number of owners that need the object. */
+  /** Number of Services that need the object. */
   owners: number;
 }
 
 /**
  * The objects that all Services of one family need, and which of them may have changed since the last call of
- * {@link takeTouched}. Several Services may need one object, e.g. the address of a load balancer.
+ * {@link takeTouched}. Several Services may need one object, e.g. the address of a load balancer. They agree on its
+ * value: kinds that Services share (addresses, elements of ipsets) have none, and no two plans have the same frontend.
  *
- * Pure. *Cost:* a put takes time proportional to the objects of the Service.
+ * No I/O. *Cost:* a put takes time proportional to the objects of the Service.
  */
 export class ServiceObjects {
   readonly #byOwner = new Map<ServiceKey, ObjectMap>();
   readonly #entries = new Map<ObjectKind, Map<string, Entry>>();
   #touched = new Map<ObjectKind, Set<string>>();
 
-  /** Replaces the objects of an owner; undefined for a deleted Service. */
+  /** Replaces the objects of a Service; undefined if it was deleted. */
   put(owner: ServiceKey, objects: ObjectMap | undefined): void {
     const before = this.#byOwner.get(owner);
+    // Added before the old ones are released, so that an object that stays always has an owner.
     for (const [kind, key, value] of flat(objects)) {
       const ofKind = this.#ofKind(kind);
       const entry = ofKind.get(key);
@@ -62,7 +64,7 @@ export class ServiceObjects {
     return this.#entries.get(kind)?.get(key)?.value;
   }
 
-  /** Owners of objects of which `isOf` is true. *Cost:* O(objects): for rare cases. */
+  /** Returns the Services that need an object for which `isOf` is true. *Cost:* O(objects): for rare cases. */
   ownersOf(isOf: (...id: ObjectId) => boolean): readonly ServiceKey[] {
     const owns = (objects: ObjectMap): boolean => flat(objects).some(([kind, key]) => isOf(kind, key));
     return [...this.#byOwner].flatMap(([owner, objects]) => (owns(objects) ? [owner] : []));
@@ -87,7 +89,7 @@ function* flat(objects: ObjectMap | undefined): Generator<[ObjectKind, string, s
 
 /**
  * Virtual servers of other programs that stay, although a Service has their address and port, because the address is in
- * `--ipvs-exclude-cidrs`. Pure.
+ * `--ipvs-exclude-cidrs`. No I/O.
  */
 export class ForeignServers {
   readonly #excludedCIDRs: readonly string[];
@@ -98,7 +100,7 @@ export class ForeignServers {
     this.#excludedCIDRs = excludedCIDRs;
   }
 
-  /** Returns whether a virtual server that is not ours stays, and notes it if it does. */
+  /** Notes a virtual server that is not recorded as ours, if its address is excluded. Returns whether it is. */
   keeps(server: ServerId): boolean {
     const parts = parseServer(server);
     if (parts?.kind !== "address" || !this.#excludedCIDRs.some((cidr) => isIn(parts.address, cidr))) return false;

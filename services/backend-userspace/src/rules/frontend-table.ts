@@ -10,9 +10,10 @@ import { Gate, type Senders, type ServedPort, TcpListener, type Verdict, verdict
 import { UdpListener } from "../listen/udp-listener.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
-/** The service port that a frontend belongs to. */
+/** The service port that a frontend belongs to, and its place among the frontends of the port. */
 interface FrontendOwner {
   readonly name: string;
+  /** True for the first frontend of the port. */
   readonly isFirst: boolean;
   /** Whether the Service has fewer than `maxListenersPerService` frontends before this one. */
   readonly isWithinShare: boolean;
@@ -84,7 +85,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return this.#listener === undefined ? { kind: "none" } : { kind: "open", at: this.#listener.at };
   }
 
-  /** Whether nothing has to be opened, closed or published. */
+  /** True if nothing has to be opened, closed or published. */
   isSettledAt(place: Place | undefined): boolean {
     const isSettled = this.#isAt(place) && this.#replaced.length === 0 && this.isPlanned;
     return isSettled && this.#published === JSON.stringify(this.state);
@@ -104,7 +105,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /**
    * Opens a listener at a place, or none if it is undefined. The previous listener stays open until
-   * {@link closeReplaced}. Sets {@link failure} if that is not possible. Returns whether a listener was opened.
+   * {@link closeReplaced}, also if the new one cannot be opened: then {@link failure} is set, and the frontend has no
+   * listener, because the entry will no longer lead to the previous place. Returns whether a listener was opened.
    */
   async openAt(place: Place | undefined): Promise<boolean> {
     if (this.#isAt(place)) {
@@ -172,7 +174,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   async #open(at: EndpointAddress): Promise<OpenListener> {
     const { relay, udp } = this.#runtime;
     const { protocol } = this.frontend;
-    // Before the first wait: no other frontend may take the place meanwhile.
+    // Done before the first wait, so that no other frontend can take the place in the meantime.
     this.#runtime.setListening(protocol, at, true);
     let listener: TcpListener | UdpListener;
     try {
@@ -199,9 +201,8 @@ const idOf = ({ address, protocol, port }: Pick<Frontend, "address" | "protocol"
   `${protocol} ${address ?? "*"} ${port}`;
 
 /**
- * The frontends and balancers of one family, as the last plan has them. SCTP has no sockets in Node.js; its frontends
- * are left out.
- * It opens nothing: {@link update} tells which frontends changed.
+ * The frontends and balancers of one family, as the last plan has them. The table opens nothing: {@link update} returns
+ * the frontends that changed. Frontends of SCTP are left out, because Node.js has no SCTP sockets.
  */
 export class FrontendTable {
   readonly #runtime: UserspaceRuntime;
@@ -229,8 +230,10 @@ export class FrontendTable {
   }
 
   /**
-   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed. A frontend that
-   * passes to another Service stays open.
+   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed.
+   *
+   * `keys` must contain every Service whose plan differs from that of the last call: a frontend that passes from one
+   * Service to another stays open only if both are in it.
    */
   update(plan: FamilyPlan, keys: Iterable<ServiceKey>): readonly ServedFrontend[] {
     const desired = new Map<string, { readonly frontend: Frontend; readonly owner: FrontendOwner }>();

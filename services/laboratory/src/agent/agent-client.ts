@@ -2,7 +2,7 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
-import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Protocol } from "./request.ts";
+import type { AgentRequest, Answer, Protocol, ReplyTo } from "./request.ts";
 /**
  * The client of an agent, which is a process that sends and answers packets in a network namespace. The agent ends with
  * its laboratory.
@@ -86,15 +86,3 @@ export class AgentClient {
     });
   }
 }
-
-type ReplyTo<K extends AgentRequest["kind"]> = {
-  ask: readonly Answer[];
-  await: boolean;
-  http: HttpAnswer;
-  open: boolean;
-  look: FlowState;
-  finish: FlowTotals;
-  end: boolean;
-  probe: boolean;
-  "stop probe": ProbeTotals;
-}[K];

@@ -1,12 +1,16 @@
-/**
- * A protocol that an agent speaks. This file defines the requests to an agent and its replies, which are lines of JSON
- * on its standard input and output.
- */
+/** A protocol of flows, probes and single packets. */
 export type Protocol = "tcp" | "udp";
 
-/** A request to an agent; each has one reply. */
+/**
+ * A request to an agent, a process that sends packets from inside a network namespace. Requests and replies are lines of
+ * JSON on its standard input and output: {@link ReplyTo} has the reply to each kind. `id` identifies a flow or a probe;
+ * the client chooses it, and both share one space.
+ */
 export type AgentRequest =
-  /** Sends packets until `wanted` different names have answered, or `atMost` packets are sent. */
+  /**
+   * Sends packets until `wanted` different servers have answered, which are told apart by the name in their answers, or
+   * until `atMost` packets have been sent.
+   */
   | {
       readonly kind: "ask";
       readonly protocol: Protocol;
@@ -14,13 +18,13 @@ export type AgentRequest =
       readonly port: number;
       /** The source address, for a client that has several. */
       readonly from?: string | undefined;
-      /** Number of packets sent at the same time, and the minimum number of packets. */
+      /** Packets that are sent at the same time. The first ones are sent in any case. */
       readonly atOnce: number;
       readonly atMost: number;
       readonly wanted: number;
       readonly timeoutMs: number;
     }
-  /** Retries a TCP connection until this name answers. */
+  /** Retries a TCP connection until the server with this name answers. */
   | {
       readonly kind: "await";
       readonly address: string;
@@ -73,6 +77,21 @@ export type AgentRequest =
   /** Ends a probe and returns its totals. */
   | { readonly kind: "stop probe"; readonly id: number };
 
+/** The replies by kind of request; true says that it succeeded. */
+export type ReplyTo<K extends AgentRequest["kind"]> = {
+  /** One for each packet. */
+  ask: readonly Answer[];
+  /** False after `timeoutMs`. */
+  await: boolean;
+  http: HttpAnswer;
+  open: boolean;
+  look: FlowState;
+  finish: FlowTotals;
+  end: boolean;
+  probe: boolean;
+  "stop probe": ProbeTotals;
+}[K];
+
 /** The outcome of one connection or datagram. */
 export type Answer =
   /** `name` answered, listening on `port`; `from` is the source address that it saw. */
@@ -84,7 +103,7 @@ export type Answer =
 
 /** The state of a flow. */
 export interface FlowState {
-  /** Answers since the last `look`. */
+  /** Answers since the last `look`: reads with TCP, datagrams with UDP. */
   readonly answered: number;
   /** Sender of the last answer; undefined before the first. */
   readonly name: string | undefined;
