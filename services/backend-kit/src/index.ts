@@ -1,5 +1,5 @@
-// The public names of this package, for backends outside this repository. Code inside the repository imports each name
-// from the file that defines it.
+// The public exports of this package, for backends outside this repository. Code inside the repository imports each
+// name from the file that defines it.
 export type { AddressSet, Family } from "@kpng/model/address.ts";
 export type { EndpointConditions, EndpointPort } from "@kpng/model/endpoint.ts";
 export type {

@@ -10,19 +10,24 @@ import type { ProxyHealth } from "../observe/proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
- * Parts and settings of a process that its backends share. A process with one backend (`prepareBackend`) or several
- * (`kpng … to-local`) creates it and passes it to `BackendCommand.makeTask`; the backend passes it on to `backendTask`.
+ * Parts and settings that a process shares among its backends. A process with one backend (`prepareBackend`) or several
+ * (`kpng … to-local`) creates the context and passes it to `BackendCommand.makeTask`; the backend passes it on to
+ * `backendTask`.
  */
 export interface BackendContext {
   /** Connection to the watcher, in this process or elsewhere. */
   readonly transport: Transport;
   readonly nodeName: string;
-  /** Value of the label `service.kubernetes.io/service-proxy-name` of the Services; "" for the watcher's default. */
+  /**
+   * Value that Services must have in the label `service.kubernetes.io/service-proxy-name`; "" for the watcher's
+   * default.
+   */
   readonly serviceProxyName: string;
-  /** Maximum size of a message from the watcher, also after decompression, in bytes. Default 64 MiB. */
+  /** Maximum size of a message from the watcher, before and after decompression, in bytes. Default 64 MiB. */
   readonly maxMessageBytes?: number | undefined;
   /**
-   * Maximum memory of the view, and of each batch, in bytes; see `WatchOptions`. Default: a third of the memory limit.
+   * Maximum memory for the view, and for each batch, in bytes; see `WatchOptions`. Default: a third of the memory
+   * limit.
    */
   readonly maxViewBytes?: number | undefined;
   /**
@@ -34,11 +39,11 @@ export interface BackendContext {
   readonly isOnce: boolean;
   /** With `isOnce`: maximum wait for the first view, in milliseconds; 0 or undefined for no limit. */
   readonly firstViewLimitMs?: number | undefined;
-  /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
+  /** How long a state older than the current one is refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
   /** Name of the watcher in error messages, e.g. its address. Default: "the watcher of this process". */
   readonly watcher?: string | undefined;
-  /** Path of the unix socket for `--inspect-socket`; undefined for none. */
+  /** Path of the unix socket (`--inspect-socket`); undefined for none. */
   readonly inspectSocket?: string | undefined;
   readonly log: Log;
   readonly health: Health;
@@ -51,27 +56,27 @@ export interface BackendContext {
   readonly state?: StateOptions | undefined;
 }
 
-/** A backend as a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. */
+/** A backend in the form of a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. */
 export interface BackendCommand {
-  /** Lower-case letters, digits, dashes; e.g. "json". */
+  /** Lower-case letters, digits and dashes, e.g. "json". */
   readonly name: string;
   /** KPNG's names of the backend, where they differ: "userspacelin" for `to-userspacelin`. Default: none. */
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
   /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];
-  /** Shown below the options; `COMMAND` stands for the words that start the backend. */
+  /** Shown below the options in help; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;
-  /** For a service proxy: kube-proxy's name of the mode, as `/proxyMode` answers, e.g. "iptables". */
+  /** For a service proxy: kube-proxy's name for the mode, which `/proxyMode` returns, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
   /**
-   * Returns true if the exit status of a run with these options is a result, as for `--diff`: the task sets
-   * process.exitCode to 0 or 1, and any failure is 2. Default: false.
+   * Returns true if the exit status of a run with these options is its result, as for `--diff`: the task sets
+   * process.exitCode to 0 or 1, and any failure exits with 2. Default: false.
    */
   readonly exitStatusIsResult?: ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * True if the backend has `stateOptions`: the process then parses them. A function if it depends on the options: a
-   * run that only compares must not write.
+   * True if the backend has `stateOptions`, which the process then parses. It is a function if the answer depends on
+   * the options: a run that only compares must not write.
    */
   readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**

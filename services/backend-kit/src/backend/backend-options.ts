@@ -15,7 +15,7 @@ import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 
-/** Option for the size of a message; relays (`kpng api`) have it, too. */
+/** Option for the maximum size of a message; relays (`kpng api`) also have it. */
 export const maxMessageOption: OptionSpec = {
   flags: "--max-msg-size <bytes>",
   isExpert: true,
@@ -25,10 +25,10 @@ export const maxMessageOption: OptionSpec = {
 };
 
 /**
- * Options of the connection to the watcher, for programs that connect to it over the network: `kpng-NAME` by
- * {@link backendOptions}, `kpng local` directly.
+ * Options for the connection to the watcher, for programs that connect to it over the network: `kpng-NAME` has them
+ * through {@link backendOptions}, `kpng local` directly.
  *
- * The options of this file are in groups, because `kpng … to-local` has a watcher in its own process and needs only
+ * The options in this file are grouped because `kpng … to-local` has a watcher in its own process and needs only
  * `followOptions`.
  */
 export const connectionOptions: readonly OptionSpec[] = [
@@ -44,7 +44,7 @@ export const connectionOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * Option for the maximum wait for a first view; `kpng SOURCE` reuses it for queries such as `kpng kube get`. A command
+ * Option that limits the wait for a first view; `kpng SOURCE` reuses it for queries such as `kpng kube get`. A command
  * that ends by itself must fail if no watcher answers in time; a backend that keeps running waits without a limit.
  */
 export const watcherTimeoutOption: OptionSpec = {
@@ -56,7 +56,7 @@ export const watcherTimeoutOption: OptionSpec = {
   parse: parseDurationMs,
 };
 
-/** Options of every backend, whether it runs in a process of its own or in that of the watcher. */
+/** Options of every backend, whether it runs in its own process or in the watcher's. */
 export const followOptions: readonly OptionSpec[] = [
   nodeNameOption,
   {
@@ -88,7 +88,7 @@ export const followOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** All options that backends with a process of their own share; `prepareBackend` parses them. */
+/** All options shared by backends that run in their own process; `prepareBackend` parses them. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
   ...clientOptions("the connection to the watcher"),

@@ -23,11 +23,11 @@ import { BackendError } from "../types/backend-error.ts";
 import type { Sync } from "../types/sync-update.ts";
 import type { BackendContext } from "./backend-command.ts";
 
-/** Function of a backend that puts the view of its node into effect: exactly one of the two. */
+/** The backend's function that puts the view of its node into effect: either `onState` or `onChanges`. */
 export type BackendCallbacks =
   | {
       /**
-       * Called with the whole view: the first one, and then after each change. May be async.
+       * Called with the whole view when the first one arrives, and then after each change. May be async.
        *
        * Calls never overlap: changes during a call lead to one later call with the newest view. If it throws or
        * rejects, the backend counts as failing, and the call is repeated with backoff.
@@ -37,7 +37,7 @@ export type BackendCallbacks =
     }
   | {
       /**
-       * Called like `onState`, with the changes since the last successful call in addition. If `update.mode` is "full",
+       * Called like `onState`, but also with the changes since the last successful call. If `update.mode` is "full",
        * the backend must not rely on what it installed before: after the start, after a failure, and on request.
        * `update.view` is always the whole view.
        */
@@ -45,7 +45,7 @@ export type BackendCallbacks =
       readonly onState?: undefined;
     };
 
-/** Fields of {@link BackendContext} that have a default here: "", 1000 ms and false. */
+/** Fields of {@link BackendContext} that are optional here; their defaults are "", 1000 ms and false. */
 type FieldWithDefault = "serviceProxyName" | "errorDelayMs" | "isOnce";
 
 /** Options of {@link backendTask}: a {@link BackendContext}, the backend's callback, and when to call it. */
@@ -68,9 +68,9 @@ export type BackendTaskOptions = BackendCallbacks &
  * watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers. Every backend is built
  * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
  *
- * Lost streams and failed syncs are repeated without limit, and reported in health (parts "stream" and the backend's
- * name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, and with NO_VIEW
- * after `firstViewLimitMs`.
+ * Lost streams are reopened and failed syncs repeated without limit; both are reported in health (parts "stream" and
+ * the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, or
+ * with NO_VIEW after `firstViewLimitMs`.
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };
@@ -85,7 +85,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const acks = new Acknowledgements();
   const program = { name: `kpng-${name}`, version: packageJson.version };
   const isConnected = (): boolean => connection.isConnected;
-  // Loaded only if needed, because it needs memory.
+  // Load the module only if it is needed, because it takes memory.
   const inspection =
     inspectSocket === undefined
       ? undefined
@@ -106,13 +106,13 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     isDryRun ? undefined : acks,
     isDryRun ? undefined : tracing && new TraceSyncs({ tracing, nodeName, backend: name }),
   ].filter((observer) => observer !== undefined);
-  // A dry run changes nothing that could let a second one succeed.
+  // After a failed dry run, a second attempt would fail as well, because a dry run changes nothing.
   const onceLimitMs = isDryRun ? 1 : options.firstViewLimitMs;
   const loop = new SyncLoop({ ...options, onceLimitMs, sync, observers });
   const feed = new ViewFeed(options, { loop, metrics, connection, gate, acks, program });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
-  // The first part that ends, by its work or by an error, ends the others.
+  // The first part that ends, whether it finished or failed, ends the others.
   const end = (): void => done.abort();
   // The keeper ends after the sync loop, to save the view of the last sync.
   const stopKeeper = new AbortController();
@@ -132,7 +132,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   ]);
 }
 
-/** What a {@link ViewFeed} needs from its backend. */
+/** The parts of a backend that its {@link ViewFeed} uses. */
 interface FeedParts {
   readonly loop: SyncLoop;
   readonly metrics: BackendMetrics;
@@ -143,21 +143,21 @@ interface FeedParts {
 }
 
 /**
- * Gives the sync loop its views.
+ * Supplies the sync loop with views.
  *
  * | State | Ends with |
  * |---|---|
- * | no view | the first update of a watcher, or 3 s without one if a view is saved |
- * | saved view (`#saved`) | the first update of a watcher, which is synced in full |
- * | view of a watcher | the end of the backend; a lost stream does not end it |
+ * | no view | the first update from a watcher, or 3 s without one if a view is saved |
+ * | saved view (`#saved`) | the first update from a watcher, which is synced in full |
+ * | view from a watcher | the end of the backend; a lost stream does not end this state |
  */
 class ViewFeed {
   readonly #options: BackendTaskOptions;
   readonly #parts: FeedParts;
-  /** Aborted by the first update of a watcher. */
+  /** Aborted by the first update from a watcher. */
   readonly #answered = new AbortController();
   #saved: NodeView | undefined;
-  /** Why the last stream ended; "" if none did. */
+  /** Why the last stream ended; "" if none has ended. */
   #lossReason = "";
 
   constructor(options: BackendTaskOptions, parts: FeedParts) {
@@ -165,7 +165,7 @@ class ViewFeed {
     this.#parts = parts;
   }
 
-  /** Offers each update of the watchers to the loop, until `signal` aborts. */
+  /** Offers each update from the watchers to the loop, until `signal` aborts. */
   async receive(signal: AbortSignal): Promise<void> {
     const { nodeName, serviceProxyName = "", state, wait = waitMs } = this.#options;
     const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
@@ -177,20 +177,20 @@ class ViewFeed {
       connection.report(connectionState);
     };
     gate.hold(await readSavedPosition(state?.folder, nodeName, serviceProxyName));
-    // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
+    // Batches are also read during syncs, so that changes are merged and a lost stream is noticed immediately.
     const follow = { ...this.#options, maxViewBytes, acks, gate, program, onConnection, wait };
     for await (const update of followView(follow, signal)) {
       this.#answered.abort();
       reportNode(update);
       metrics.fromDisk.set(0);
-      // The saved view may have been used in part, and may equal this view: it is synced in full.
+      // Sync this view in full even if it equals the saved one, which may have been only partly installed.
       if (this.#saved === undefined) loop.offer(update);
       else loop.offer(afterSaved(this.#saved, update), "first view of a watcher");
       this.#saved = undefined;
     }
   }
 
-  /** Offers the saved view, unless a watcher answers in time. */
+  /** Offers the saved view to the loop, unless a watcher answers in time. */
   async useSavedView(signal: AbortSignal): Promise<void> {
     const { nodeName, serviceProxyName = "", state, isOnce = false, log, wait = waitMs } = this.#options;
     if (state === undefined || isOnce) return;
@@ -213,7 +213,8 @@ class ViewFeed {
 
   #noView(): BackendError {
     const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = this.#options;
-    // A watcher in this process does not lose its stream; the health of its sources says what it waits for.
+    // The stream of a watcher in this process does not break; the health of its sources says what the watcher waits
+    // for.
     const reasons = this.#lossReason === "" ? health.waitingReasons("source/") : [this.#lossReason];
     const why = reasons.length === 0 ? "it has not sent one yet" : reasons.join("; ");
     const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;

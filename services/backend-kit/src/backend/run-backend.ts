@@ -28,7 +28,7 @@ export type RunBackendOptions = BackendCallbacks & {
   readonly name: string;
   /** One line for `--help`. */
   readonly description?: string | undefined;
-  /** Text of `--version`. Default: the version of this library, named as such. */
+  /** Output of `--version`. Default: the version of this library, labelled as such. */
   readonly version?: string | undefined;
   /** Command line. Default process.argv. */
   readonly argv?: readonly string[] | undefined;
@@ -37,7 +37,8 @@ export type RunBackendOptions = BackendCallbacks & {
 /**
  * Makes this process a backend: parses the command line, follows the view of the node and calls back. Ends the process
  * with exit status 0 after SIGTERM, SIGINT or `--once`, 1 after a permanent failure, 2 for an invalid command line.
- * Backends outside this repository call it; one with options of its own calls {@link runBackendCommand}.
+ * This is the entry point for backends outside this repository; a backend with its own options calls {@link
+ * runBackendCommand} instead.
  *
  * ```ts
  * await runBackend({ name: "hello", onState: (view) => console.log(view.services.size) });
@@ -59,7 +60,9 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
   return runBackendCommand(command, options.argv, version);
 }
 
-/** Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. */
+/**
+ * Runs a backend as a separate program, with its own options and the shared ones; ends the process like `runBackend`.
+ */
 export function runBackendCommand(
   backend: BackendCommand,
   argv?: readonly string[],
@@ -86,7 +89,9 @@ export function runBackendCommand(
   }, argv);
 }
 
-/** Runs a backend with the parsed values of `backendOptions` and its own, until it ends or `signal` aborts. */
+/**
+ * Runs a backend with the parsed values of `backendOptions` and of its own options, until it ends or `signal` aborts.
+ */
 export async function serveBackend(
   backend: BackendCommand,
   options: ParsedOptions,
@@ -142,7 +147,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     metricsBindAddress: textOption(options, "metricsBindAddress"),
   };
   const { proxyMode: mode } = backend;
-  // A service proxy answers health as kube-proxy does, other backends with the health of the process.
+  // A service proxy answers health probes as kube-proxy does; other backends answer with the health of the process.
   const proxyHealth = mode === undefined ? undefined : new ProxyHealth({ families });
   const tasks =
     mode === undefined || proxyHealth === undefined
@@ -170,7 +175,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     ...follow,
     inspectSocket: exitStatusIsResult ? undefined : follow.inspectSocket,
   };
-  // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which holds these addresses and
-  // this socket already.
+  // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which already uses these
+  // addresses and this socket.
   return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : tasks };
 }

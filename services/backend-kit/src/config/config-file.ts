@@ -14,8 +14,8 @@ export interface ConfigFileOptions {
 }
 
 /**
- * The option that each field of KubeProxyConfiguration sets, by the path of the field. `0` and `false` are values of
- * the fields in {@link optionalFields}; of the others, as in the API, they count as absent.
+ * The option that each field of KubeProxyConfiguration sets, keyed by the path of the field. In the fields in {@link
+ * optionalFields}, `0` and `false` are values; in all others they count as absent, as in the API.
  *
  * *Source:* k8s.io/kube-proxy v0.36.3 `config/v1alpha1/types.go`.
  */
@@ -54,7 +54,7 @@ export const configFields: Readonly<Record<string, string>> = {
   "conntrack.udpStreamTimeout": "--conntrack-udp-timeout-stream",
 };
 
-/** Fields that are pointers in the API, so that their zero value differs from an absent one. */
+/** Fields that are pointers in the API, so that a zero value differs from an absent field. */
 const optionalFields: ReadonlySet<string> = new Set([
   "iptables.masqueradeBit",
   "iptables.localhostNodePorts",
@@ -67,7 +67,7 @@ const optionalFields: ReadonlySet<string> = new Set([
 
 const modes = ["iptables", "ipvs", "nftables"];
 
-/** Fields of the section `iptables` that kube-proxy's ipvs mode reads, too. */
+/** Fields of the section `iptables` that kube-proxy's ipvs mode also reads. */
 const alsoInIpvs: readonly string[] = ["iptables.masqueradeBit", "iptables.masqueradeAll"];
 
 /** Ports that kube-proxy adds to an address without one. */
@@ -78,11 +78,11 @@ const standardPorts: ReadonlyMap<string, number> = new Map([
 
 /**
  * Adds the option `--config` to the command of a service proxy: a KubeProxyConfiguration file whose fields set the
- * options of the same meaning. The command line and the environment take precedence over the file.
+ * options with the same meaning. The command line and the environment take precedence over the file.
  *
- * The file is read before the command's action runs, which then may fail with BAD_CONFIG. Other fields are logged and
- * ignored, as kube-proxy does with fields that it does not know. Zero values count as absent, because the file that
- * kubeadm writes contains every field.
+ * The file is read before the command's action runs; if it is invalid, the command fails with BAD_CONFIG. Fields
+ * without an option are logged and ignored, as kube-proxy does with unknown fields. Zero values count as absent,
+ * because the file that kubeadm writes contains every field.
  */
 export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFileOptions): void {
   addOptions(command, [
@@ -113,13 +113,13 @@ export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFil
 }
 
 /**
- * Reads a KubeProxyConfiguration file. Returns its fields by path, except those of the sections of other modes. Errors:
- * BAD_CONFIG if it cannot be read, is not a KubeProxyConfiguration, or has another mode.
+ * Reads a KubeProxyConfiguration file. Returns its fields by path, without the sections of other modes. Errors:
+ * BAD_CONFIG if the file cannot be read, is not a KubeProxyConfiguration, or has another mode.
  */
 async function readConfigFile(path: string, proxyMode: string): Promise<readonly Field[]> {
   let document: unknown;
   try {
-    // Loaded only if needed, because the parser needs memory.
+    // Load the parser only if it is needed, because it takes memory.
     const { parse } = await import("yaml");
     document = parse(await readFile(path, "utf8"));
   } catch (cause) {
@@ -150,7 +150,7 @@ function flatten(values: Readonly<Record<string, unknown>>, prefix = ""): readon
 }
 
 /**
- * Parses a value from the file as commander parses one of the command line. Errors: BAD_CONFIG with the name of the
+ * Parses a value from the file as commander parses a value on the command line. Errors: BAD_CONFIG, which names the
  * field.
  */
 function parseValue(option: Option, field: string, value: unknown): unknown {

@@ -3,7 +3,7 @@ import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/proces
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults. */
+/** kube-proxy's flags for the kernel's flow table (conntrack), with kube-proxy's defaults. */
 export const conntrackOptions: readonly OptionSpec[] = [
   {
     flags: "--conntrack-max-per-core <count>",
@@ -61,11 +61,14 @@ interface KernelSetting {
   /** *Shape:* `net/netfilter/nf_conntrack_max`. */
   readonly name: string;
   readonly value: number;
-  /** True if a larger value stays, because other programs on the node share the limit. */
+  /** True if a larger value is kept, because other programs on the node share the limit. */
   readonly isMinimum: boolean;
 }
 
-/** Limit of `--conntrack-max-per-core` times the CPUs. Each flow takes about 320 bytes of kernel memory. */
+/**
+ * Upper limit for `--conntrack-max-per-core` times the number of CPUs. Each flow takes about 320 bytes of kernel
+ * memory.
+ */
 const maxOfAllCpus = 1_048_576;
 
 /**
@@ -98,16 +101,16 @@ export function desiredSettings(options: ParsedOptions, cpuCount: number): reado
 interface ApplyOptions {
   readonly sysctls: Sysctls;
   readonly log: Log;
-  /** Path of the size of conntrack's hash table. Default: the parameter of the kernel module. */
+  /** Path of the file that holds the size of conntrack's hash table. Default: the parameter of the kernel module. */
   readonly hashSizePath?: string | undefined;
 }
 
 /**
- * Writes the settings of `desiredSettings` that the kernel does not have yet, and sizes the hash table for a quarter of
- * the maximum number of flows.
+ * Writes the settings from `desiredSettings` that the kernel does not have yet, and sizes the hash table at a quarter
+ * of the maximum number of flows.
  *
- * A setting that cannot be changed (/proc is read-only, or not the initial network namespace) is logged. Services work
- * without it.
+ * A setting that cannot be changed (because /proc is read-only, or this is not the initial network namespace) is
+ * logged. Services work without it.
  */
 export async function applySettings(settings: readonly KernelSetting[], options: ApplyOptions): Promise<void> {
   const { sysctls, log, hashSizePath = "/sys/module/nf_conntrack/parameters/hashsize" } = options;

@@ -28,28 +28,30 @@ interface StaleFlowCleanerOptions {
   readonly health: Health;
   /** First delay after a failure, in milliseconds; it doubles up to 30 s. */
   readonly errorDelayMs: number;
-  /** Called once before the first search, when rules are installed: sets the limits of the conntrack table. */
+  /**
+   * Sets the limits of the conntrack table. Called once, after rules have been installed and before the first search.
+   */
   readonly prepare?: (() => Promise<void>) | undefined;
-  /** Returns the listeners of a proxy that carries traffic, as they are now. Default: none. */
+  /** Returns the current listeners of a proxy that carries traffic. Default: none. */
   readonly listeners?: (() => UdpListeners) | undefined;
   /** Default {@link createConntrackTool}. */
   readonly tool?: ConntrackTool | undefined;
 }
 
-/** A request for a search in the conntrack table, when rules of a view are installed. */
+/** A request to search the conntrack table, made when the rules for a view have been installed. */
 interface CleanRequest {
   readonly view: NodeView;
   /** Services that changed since the last request, including deleted ones; "all" after a start or a full sync. */
   readonly changed: ReadonlySet<ServiceKey> | "all";
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;
-  /** Families whose rules are installed; flows of the others wait for a later request. */
+  /** Families whose rules are installed; flows of the other family wait for a later request. */
   readonly families: readonly Family[];
 }
 
 /** Result of `StaleFlowCleaner.clean`. */
 type CleanResult =
-  /** No Service with a UDP port changed; the table was not read. */
+  /** The table was not read, because no Service with a UDP port has changed. */
   | { readonly kind: "not-needed" }
   | { readonly kind: "cleaned"; readonly deletedCount: number }
   /** The next call tries again. */
@@ -58,13 +60,13 @@ type CleanResult =
 const healthPart = "conntrack";
 
 /**
- * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply to new flows only, and an
- * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted.
+ * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply only to new flows, and an
+ * entry does not time out while its client keeps sending. TCP and SCTP entries are never deleted.
  *
- * It runs beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait for it. It
- * remembers previous frontends (addresses and ports at which Services answered), so that flows of deleted Services are
- * deleted, too. A failure is reported as the reason of the health part "conntrack", which stays healthy because rules
- * do not depend on it, and the search is repeated with backoff.
+ * It runs concurrently with the sync loop, because reading a large conntrack table takes seconds and rules must not
+ * wait for that. It remembers previous frontends (addresses and ports at which Services answered), so that it also
+ * deletes the flows of deleted Services. A failure is reported as the reason of the health part "conntrack", which
+ * stays healthy because rules do not depend on it, and the search is repeated with backoff.
  *
  * *Bound:* one request; requests that arrive during a search are merged.
  */
@@ -92,19 +94,19 @@ export class StaleFlowCleaner {
     options.health.setReady(healthPart);
   }
 
-  /** Announces a view whose rules are about to be installed, so that no flow that it needs is deleted. */
+  /** Announces a view whose rules are about to be installed, so that no flow that these rules use is deleted. */
   expect(view: NodeView): void {
     this.#newest = view;
   }
 
-  /** Requests a search. Call it when the rules of the view are installed, in the families of the request. */
+  /** Requests a search. Call it when the rules for the view have been installed in the request's families. */
   offer(request: CleanRequest): void {
     this.#newest ??= request.view;
     this.#pending = this.#pending === undefined ? request : merge(this.#pending, request);
     this.#arrived.wake();
   }
 
-  /** Searches when it is requested, until `signal` aborts. */
+  /** Searches on request, until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     const { health, prepare, errorDelayMs } = this.#options;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
@@ -131,19 +133,19 @@ export class StaleFlowCleaner {
       health.set(healthPart, { isHealthy: true, isReady: true, reason: result.reason });
       this.#idled.wake();
       await waitMs(backoff.nextMs(), signal);
-      // Which Services are not examined yet is remembered.
+      // `changed` can be empty: the Services that are not yet examined are remembered.
       this.offer({ ...(this.#pending ?? request), changed: new Set() });
     }
     this.#isBusy = false;
     this.#idled.wake();
   }
 
-  /** Resolves when no search is running or requested, after one that failed, or when `signal` aborts. */
+  /** Resolves when no search is running or requested, after a failed search, or when `signal` aborts. */
   async settled(signal: AbortSignal): Promise<void> {
     if (this.#isBusy || this.#pending !== undefined) await this.#idled.wait(signal);
   }
 
-  /** Searches once. Never rejects, because stale flows must not make a sync fail. Calls must not overlap. */
+  /** Searches once. Never rejects, because a sync must not fail on account of stale flows. Calls must not overlap. */
   async clean(request: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
     const { view, changed, families: inForce } = request;
     const isConcerned = this.#concernsUdp(view, changed);
@@ -163,7 +165,7 @@ export class StaleFlowCleaner {
         this.#gone = new Set([...this.#gone].filter((frontend) => familyOfFrontend(frontend) !== family));
       }
     } catch (error) {
-      // The process ends, and the next process examines the whole table at its start.
+      // This process is ending, and its successor examines the whole table when it starts.
       return signal.aborted ? { kind: "failed", reason: "aborted" } : this.#fail(error);
     }
     this.#lastFailure = "";
@@ -191,7 +193,7 @@ export class StaleFlowCleaner {
     const frontends = { present, gone: this.#gone, isNodePortAddress, listeners: this.#options.listeners?.() };
     const stale = new Map<string, UdpFlow>();
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.set(groupOf(flow), flow), signal);
-    // Rules may have been installed during the search, and flows that began with them must stay.
+    // New rules may have been installed during the search; flows that began under them must stay.
     const latest = this.#newest ?? view;
     const listeners = this.#options.listeners?.();
     const isSame = latest === view;
@@ -213,7 +215,7 @@ export class StaleFlowCleaner {
 
   #fail(error: unknown): CleanResult {
     const reason = reasonOf(error);
-    // A missing program stays missing; it is logged once, not after each sync.
+    // If the program is missing, every search fails in the same way; log that once, not after each sync.
     if (reason !== this.#lastFailure) this.#options.log.error("stale udp flows not deleted: trying again", { reason });
     this.#lastFailure = reason;
     this.#metrics.failures.inc();

@@ -9,7 +9,7 @@ import { BackendError } from "../types/backend-error.ts";
 
 /** UDP frontends (addresses and ports at which Services answer) against which flows are checked. */
 export interface Frontends {
-  /** Frontends of the current view, with the endpoints that may serve each. */
+  /** Frontends of the current view, each with the endpoints that may serve it. */
   readonly present: ReadonlyMap<FrontendKey, Servers>;
   /** Previous frontends whose flows have not been examined since they were removed. */
   readonly gone: ReadonlySet<FrontendKey>;
@@ -20,14 +20,15 @@ export interface Frontends {
 }
 
 /**
- * Returns true if the current rules would not send a new flow of this client to the same place. *
+ * Returns true if the current rules would not send a new flow from this client to the same destination.
+ *
  * | frontend | flow | stale |
  * |---|---|---|
  * | present, with endpoints | to one of them | no |
- * | present, with endpoints | to another, or not translated (started before the rules) | yes |
+ * | present, with endpoints | to another destination, or not translated (started before the rules) | yes |
  * | present without endpoints, or gone | translated | yes |
  * | present without endpoints, or gone | not translated | no: a new flow would be the same |
- * | none | translated, to a local listener, which serves another frontend now | yes |
+ * | none | translated, to a local listener that now serves another frontend | yes |
  * | none | any other | no |
  */
 export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): boolean {
@@ -37,7 +38,7 @@ export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): 
   if ((frontends.present.has(nodePort) || frontends.gone.has(nodePort)) && frontends.isNodePortAddress(destination)) {
     keys.push(nodePort);
   }
-  // An address of the node may also be an external IP: an endpoint of either frontend is right.
+  // An address of the node may also be an external IP; then the endpoints of both frontends are valid.
   const known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
   const isTranslated = replySource !== destination || replySourcePort !== destinationPort;
   if (known.length === 0) return isTranslated && listeners?.has(`${replySource} ${replySourcePort}`) === true;
@@ -48,19 +49,19 @@ export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): 
 
 /**
  * Key of the flows that one filter of the conntrack program deletes: all clients of one frontend that use one dead
- * endpoint. A thousand clients of a deleted DNS server are one deletion.
+ * endpoint. A thousand clients of a deleted DNS server cost only one deletion.
  */
 export function groupOf({ destination, destinationPort, replySource, replySourcePort }: UdpFlow): string {
   return `${destination} ${destinationPort} ${replySource} ${replySourcePort}`;
 }
 
 /**
- * Identifies a UDP frontend, an address and port at which a Service receives datagrams. *Shape:* `10.96.0.10 53` for an
- * IP of the Service; `v6 * 30053` for its node port, on all node-port addresses of a family.
+ * Identifies a UDP frontend: an address and port at which a Service receives datagrams. *Shape:* `10.96.0.10 53` for an
+ * IP of the Service; `v6 * 30053` for its node port on all node-port addresses of a family.
  */
 export type FrontendKey = string;
 
-/** Endpoints that may answer at a frontend, as `address port`; `address *` if the view does not have the port. */
+/** Endpoints that may answer at a frontend, as `address port`; `address *` if the view does not include the port. */
 export type Servers = ReadonlySet<string>;
 
 /**
@@ -69,9 +70,9 @@ export type Servers = ReadonlySet<string>;
  */
 export type UdpListeners = ReadonlyMap<string, FrontendKey>;
 
-/** Key of a frontend at an IP of a Service. */
+/** Returns the key of a frontend at an IP of a Service. */
 export const ipFrontend = (address: string, port: number): FrontendKey => `${address} ${port}`;
-/** Key of a frontend at a node port. */
+/** Returns the key of a frontend at a node port. */
 export const nodePortFrontend = (family: Family, port: number): FrontendKey => `${family} * ${port}`;
 
 /** Returns the IP family of a frontend. */
@@ -83,20 +84,20 @@ export function familyOfFrontend(key: FrontendKey): Family {
 /**
  * Returns all UDP frontends of a view with their serving endpoints. A frontend without such endpoints has an empty set.
  *
- * If several Services claim a frontend, only endpoints of its owner answer there; see `FrontendClaims`. With those of
- * all of them, a Service with the external IP of another one would keep clients that it got before the other one was
- * created.
+ * If several Services claim a frontend, only endpoints of its owner answer there; see `FrontendClaims`. If the
+ * endpoints of all claimants counted, a Service that uses the external IP of a newer Service would keep the clients
+ * that it had before the newer one was created.
  *
  * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
  * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.
  *
- * *Source:* kube-proxy `conntrack/cleanup.go`, which however skips frontends without serving endpoints and therefore
- * leaves their flows at dead pods.
+ * *Source:* kube-proxy `conntrack/cleanup.go`; it skips frontends without serving endpoints, however, and therefore
+ * leaves their flows pointing at dead pods.
  *
- * `listeners` are servers, too: those of a proxy that carries traffic. Flows that a proxy before it has sent directly
- * to an endpoint stay there.
+ * The `listeners` of a proxy that carries traffic also count as servers. A flow that an earlier proxy sent directly to
+ * an endpoint stays there.
  *
- * Pure; O(services + endpoints of those with UDP ports).
+ * Pure; O(Services + endpoints of Services with UDP ports).
  */
 export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()): ReadonlyMap<FrontendKey, Servers> {
   const frontends = new Map<FrontendKey, Set<string>>();
@@ -127,7 +128,10 @@ export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()
   return frontends;
 }
 
-/** A node for plans of which only the places of the frontends are used: they do not depend on the node. */
+/**
+ * Returns a placeholder node for plans of which only the frontends' addresses and ports are used; these do not depend
+ * on the node.
+ */
 function claimingNode(family: Family): NodePlan {
   return {
     family,
@@ -161,7 +165,7 @@ function serversOf({ endpoints }: ServiceView, port: ServicePort, family: Family
 }
 
 function targetPorts(endpoint: ViewEndpoint, port: ServicePort): readonly (number | "*")[] {
-  // A Go watcher sends only ports that differ from the Service's target ports.
+  // A Go watcher sends a port only if it differs from the Service's target port.
   if (endpoint.ports.length === 0) {
     return [typeof port.targetPort === "number" && port.targetPort !== 0 ? port.targetPort : "*"];
   }
@@ -188,8 +192,8 @@ const flowLine = new RegExp(String.raw`(?:^|\s)udp\s+17\s.*?${direction}.*?${dir
  * Parses a line that `conntrack` prints; undefined if it is not a UDP flow.
  *
  * *Shape:* `udp 17 29 src=A dst=B sport=1 dport=2 [UNREPLIED] src=C dst=D sport=3 dport=4 mark=0 use=1`: the original
- * direction, then the reply. The text around them differs between kernels; these fields have not changed since the
- * first version of the tool. The tool's XML output would be three times as long.
+ * direction, then the reply. The text around these fields differs between kernels; the fields themselves have not
+ * changed since the first version of the tool. The tool's XML output would be three times as long.
  */
 export function parseFlow(line: string): UdpFlow | undefined {
   const match = flowLine.exec(line);
@@ -215,26 +219,27 @@ export interface ConntrackTool {
    */
   visitUdp(family: Family, visit: (flow: UdpFlow) => void, signal: AbortSignal): Promise<void>;
   /**
-   * Deletes all flows with one of these pairs of destination and reply source. Returns the number of deleted flows.
+   * Deletes all flows that have one of these pairs of destination and reply source. Returns the number of deleted
+   * flows.
    *
-   * Errors: CONNTRACK_FAILED. Some flows may be deleted already.
+   * Errors: CONNTRACK_FAILED; some flows may have been deleted by then.
    */
   deleteUdp(groups: readonly UdpFlow[], signal: AbortSignal): Promise<number>;
 }
 
-/** Time limit of one call of the tool, in milliseconds. Listing a million entries takes about 5 s. */
+/** Time limit for one run of the tool, in milliseconds. Listing a million entries takes about 5 s. */
 const timeoutMs = 60_000;
 
 /** Exit status of the program for an option that it does not know. */
 const unknownOption = 2;
 
-/** Limit of the output of one call, in bytes. A list of a million entries has about 200 MB. */
+/** Maximum output of one run, in bytes. A list of a million entries takes about 200 MB. */
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * Returns a `ConntrackTool` that runs the program `conntrack` of conntrack-tools, any version. Since 1.4.7 it has the
- * option -R, which reads many deletions from standard input; an older one is started once for each deletion. `program`
- * is its name or path.
+ * Returns a `ConntrackTool` that runs the program `conntrack` from any version of conntrack-tools. Since 1.4.7 the
+ * program has the option -R, which reads many deletions from standard input; an older version is started once for each
+ * deletion. `program` is the program's name or path.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
   return {
@@ -254,7 +259,7 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
       const text = commands.map((words) => `${words.join(" ")}\n`).join("");
       const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
       if (exitCode === 0) return count;
-      // Exit status 1 means that nothing matched, because the flow timed out meanwhile.
+      // Exit status 1 means that nothing matched, because the flow has timed out in the meantime.
       for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
       return count;
     },
@@ -272,7 +277,7 @@ function deletionArguments(flow: UdpFlow): readonly string[] {
 }
 
 /**
- * Runs the program and passes each line of its output on. Returns its exit status, one of `goodExits`. Errors:
+ * Runs the program and passes on each line of its output. Returns its exit status, one of `goodExits`. Errors:
  * CONNTRACK_FAILED.
  */
 async function run(

@@ -21,15 +21,15 @@ import { waitMs } from "@kpng/process/wait.ts";
 /** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions {
   /**
-   * Addresses or names in the form that `dial` accepts, separated by commas; a name may have several addresses.
+   * Addresses or names in the form that `dial` accepts, separated by commas; a name may resolve to several addresses.
    */
   readonly api: string;
   readonly tls?: ReadTls | undefined;
-  /** See DialOptions. */
+  /** See `DialOptions.token`. */
   readonly token?: ReadToken | undefined;
   readonly maxMessageBytes?: number | undefined;
   readonly log: Log;
-  /** Time that one of several watchers has to send its first message, in milliseconds. Default 30 000. */
+  /** Time within which one of several watchers must send its first message, in milliseconds. Default 30 000. */
   readonly answerLimitMs?: number | undefined;
   /** Time between two searches for a watcher that is not stale, in milliseconds. Default 20 000. */
   readonly searchMs?: number | undefined;
@@ -39,21 +39,20 @@ export interface DialWatchersOptions {
   readonly random?: (() => number) | undefined;
 }
 
-/** Time that one of several watchers has to accept a connection, in milliseconds. */
+/** Time within which one of several watchers must accept a connection, in milliseconds. */
 const connectLimitMs = 5_000;
 
-/** Time that one of several watchers has to send its first message, in milliseconds. */
+/** Default time within which one of several watchers must send its first message, in milliseconds. */
 const standardAnswerLimitMs = 30_000;
 
 /**
- * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
- * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
- * is tried at once. Names are resolved for each stream, and keep their addresses while they cannot be resolved. If a
- * watcher says that it is stale, its stream ends as soon as another watcher is not stale, and the next stream goes
- * there. Unary calls go to the watcher of the last stream.
+ * Returns a transport to one of several watchers, which it chooses for each stream: not the watcher of the previous
+ * stream, unless that one asked the node to move, in which case any will do. If an address does not accept a
+ * connection, the next one is tried immediately. Names are resolved for each stream; a name that cannot be resolved
+ * keeps its previous addresses. If a watcher says that it is stale, its stream ends as soon as another watcher is found
+ * that is not stale, and the next stream goes to that one. Unary calls go to the watcher of the last stream.
  *
- * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails if
- * no name can be resolved.
+ * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails if no name can be resolved.
  */
 export function dialWatchers(options: DialWatchersOptions): Transport {
   const finder = new WatcherFinder(options);
@@ -87,10 +86,10 @@ class WatcherStream {
   readonly #finder: WatcherFinder;
   readonly #target: { readonly address: WatcherAddress; readonly transport: Transport };
   readonly #options: DialWatchersOptions;
-  /** Aborts the call. Its reason is the error of the stream, which otherwise would be "canceled". */
+  /** Aborts the call. The abort reason becomes the error of the stream, which would otherwise be "canceled". */
   readonly #abort = new AbortController();
   readonly #ended = new AbortController();
-  /** Signals of the caller. */
+  /** Abort signals from the caller. */
   readonly #given: readonly AbortSignal[];
   readonly #answerTimer: NodeJS.Timeout | undefined;
   #isWorking = false;
@@ -116,7 +115,8 @@ class WatcherStream {
     try {
       const response = await call(AbortSignal.any([this.#abort.signal, ...this.#given]));
       if (this.#finder.hasOthers && response.header.has(staleHeader)) {
-        // A caller that refuses a message ends its call and reads no further, so the messages do not end.
+        // The caller's signals are needed as well: a caller that refuses a message aborts its call and reads no
+        // further, so the loop over the messages never ends.
         void this.#moveWhenOtherIsFresh(AbortSignal.any([this.#ended.signal, ...this.#given]));
       }
       return { ...response, message: this.#observe(response.message) };
@@ -160,8 +160,8 @@ class WatcherStream {
 }
 
 /**
- * Resolves the names of watchers and chooses the next address: a random one, so that the nodes that lost one watcher
- * spread over the others, and the last one only after all others.
+ * Resolves the names of watchers and chooses the next address. The choice is random, so that the nodes that lost one
+ * watcher spread over the others; the address of the last stream comes after all others.
  */
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
@@ -181,7 +181,7 @@ class WatcherFinder {
     if (token !== undefined) for (const address of this.#apis) checkSecrecy(address, api);
   }
 
-  /** Returns the address for the next stream: the first that accepts connections. Each is tried once. */
+  /** Returns the address for the next stream: the first address that accepts connections. Each one is tried once. */
   async next(signal: AbortSignal = new AbortController().signal): Promise<WatcherAddress> {
     const failures = await this.#resolve();
     const addresses = this.#addresses;
@@ -208,9 +208,9 @@ class WatcherFinder {
   }
 
   /**
-   * Finds the addresses of all watchers, each once, in the order of `--api`; returns why names could not be resolved.
-   * Such a name keeps its addresses: the name server may itself be a Service that does not work without this node's
-   * rules.
+   * Finds the addresses of all watchers, without duplicates, in the order of `--api`; returns the reasons why names
+   * could not be resolved. A name that cannot be resolved keeps its addresses: the name server may itself be a Service
+   * that does not work without this node's rules.
    */
   async #resolve(): Promise<readonly string[]> {
     const { resolve = resolveHost } = this.#options;
@@ -250,7 +250,7 @@ class WatcherFinder {
     return getOrMake(this.#transports, address.key, () => dialAddress(address, this.#options));
   }
 
-  /** Returns the other watchers than that of the last stream, by key. */
+  /** Returns all watchers except that of the last stream, by key. */
   othersThan(current: Transport): readonly (readonly [string, Transport])[] {
     return this.#addresses
       .map((one) => [one.key, this.transportOf(one)] as const)
@@ -263,8 +263,8 @@ class WatcherFinder {
   }
 
   /**
-   * Must be called if a watcher asks the node to move. The next stream may go to it again: if all of its nodes avoided
-   * it, too many would go to the others.
+   * Must be called if a watcher asks the node to move. The next stream may go to the same watcher again: if all of its
+   * nodes avoided it, the other watchers would get too many.
    */
   askedToMove(): void {
     this.#last = "";
@@ -278,16 +278,16 @@ class WatcherFinder {
   }
 }
 
-/** One address of a watcher, after names were resolved. */
+/** One address of a watcher, after name resolution. */
 interface WatcherAddress {
-  /** Identifier, also in the log: `10.0.0.1:12090`, `[fd00::1]:12090`, `unix:/run/kpng.sock`. */
+  /** Identifier, also used in the log: `10.0.0.1:12090`, `[fd00::1]:12090`, `unix:/run/kpng.sock`. */
   readonly key: string;
   readonly address: ApiAddress;
-  /** Name that its certificate must have; undefined if `--api` has the address itself. */
+  /** Name that the watcher's certificate must have; undefined if `--api` contains the address itself. */
   readonly serverName?: string | undefined;
 }
 
-/** Function that returns the addresses of a name. Rejects if there are none. */
+/** Function that resolves a name to its addresses. Rejects if there are none. */
 type Resolve = (host: string) => Promise<readonly string[]>;
 
 /** Resolves a name as this machine does: hosts file, search domains, DNS. */
@@ -295,10 +295,11 @@ const resolveHost: Resolve = async (host) => (await lookup(host, { all: true }))
 
 /** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
 function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
-  // A comma may be part of a password, so messages must show the whole text without credentials.
+  // A comma may be part of a password, so error messages must show the whole value with its credentials hidden, not one
+  // part.
   const shown = text.includes("@") ? withoutCredentials(text) : undefined;
   const parts = text.split(",").filter((part) => part !== "");
-  // An empty text, e.g. of a variable that is not set, gets the error for an invalid address.
+  // An empty value, e.g. from a variable that is not set, causes the error for an invalid address.
   return (parts.length === 0 ? [text] : parts).map((part) => parseApiAddress(part, hasTlsFiles, shown ?? part));
 }
 
@@ -330,7 +331,7 @@ function dialAddress(
 
 /**
  * Rejects if an address does not accept a connection within `limitMs`. A machine without power does not answer at all,
- * and the kernel alone would try for two minutes.
+ * and the kernel would keep trying for two minutes.
  */
 async function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
   const limit = AbortSignal.timeout(limitMs);
@@ -350,11 +351,12 @@ function unavailable(message: string, cause?: unknown): ConnectError {
 }
 
 /**
- * Looks for a watcher whose state is current while a node has a stream from one whose state may be out of date.
- * Resolves with its key when there is one; with undefined when the current watcher is no longer stale, or when `signal`
+ * Looks for a watcher whose state is current while the node has a stream from a watcher whose state may be out of date.
+ * Resolves with the key of such a watcher; with undefined when the current watcher is no longer stale, or when `signal`
  * aborts.
  *
- * The first search begins after up to a quarter of `intervalMs`, because all nodes of a watcher search at once.
+ * The first search begins after a random delay of up to a quarter of `intervalMs`, because all nodes of a watcher start
+ * searching at the same time.
  */
 export async function findFreshWatcher(
   { current, others, intervalMs = 20_000, random = Math.random }: SearchOptions,
@@ -371,7 +373,7 @@ export async function findFreshWatcher(
   return undefined;
 }
 
-/** Time that a watcher has to say whether it is stale, in milliseconds. */
+/** Time within which a watcher must say whether it is stale, in milliseconds. */
 const checkLimitMs = 3_000;
 
 async function isFresh(transport: Transport, signal: AbortSignal): Promise<boolean> {
@@ -379,7 +381,7 @@ async function isFresh(transport: Transport, signal: AbortSignal): Promise<boole
     const answer = await createClient(PositionService, transport).check({}, { signal, timeoutMs: checkLimitMs });
     return !answer.isStale;
   } catch {
-    // Unreachable, not ready, or a watcher that does not know the call: no reason to leave a working stream.
+    // The watcher is unreachable, is not ready, or does not know the call: no reason to leave a working stream.
     return false;
   }
 }

@@ -18,19 +18,19 @@ import type { ViewUpdate } from "../types/sync-update.ts";
 /**
  * The view of a node (its Services and endpoints) in a file.
  *
- * *Shape:* a line of JSON (`ViewHeader`), the operations of a localv1 stream that put the view, each preceded by its
- * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of
- * older watchers, therefore also accepts older files.
+ * *Shape:* a line of JSON (`ViewHeader`), then the localv1 stream operations that put the view, each preceded by its
+ * length, then the SHA-256 hash of everything before it (32 bytes). Because the stream decoder accepts messages from
+ * older watchers, it also accepts older files.
  */
 interface SavedView {
   readonly header: ViewHeader;
-  /** Puts the whole view. */
+  /** Changes that put the whole view. */
   readonly changes: readonly ViewChange[];
 }
 
 /** Returns the path of the saved view; each service-proxy-name has a file of its own. */
 export function viewPath(folder: string, serviceProxyName: string): string {
-  // The value of a label is a valid file name; the encoding makes one of any other name.
+  // A label value is a valid file name; the encoding turns any other name into one.
   return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
 }
 
@@ -39,9 +39,9 @@ const servicesPerTurn = 100;
 
 /**
  * Writes a view to a draft beside `path` and renames the draft to `path`: a reader finds the old file or the new one,
- * also after a crash. The event loop gets turns meanwhile.
+ * even after a crash. The event loop gets turns meanwhile.
  *
- * Errors: those of the file system; the old file stays.
+ * Errors: file-system errors; the old file then remains.
  */
 export async function writeViewFile(path: string, header: ViewHeader, view: NodeView): Promise<void> {
   // The draft always has the same name: a killed process leaves at most one, and the next write replaces it.
@@ -136,19 +136,20 @@ function decodeFile(bytes: Buffer): SavedView {
   return { header, changes };
 }
 
-/** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
+/** First line of a saved view's file: which node the view is for, and when it was saved. */
 interface ViewHeader {
   readonly nodeName: string;
   /** *Shape:* `2026-01-31T12:00:00.000Z`. */
   readonly savedAt: string;
-  /** Boot of the machine in which the view was saved; see `readBootId`. "" if unknown. */
+  /** Boot during which the view was saved; see `readBootId`. "" if unknown. */
   readonly bootId: string;
-  /** Position of the view, or a later one; undefined if unknown. */
+  /** Position of the view, or a later position; undefined if unknown. */
   readonly position?: Position | undefined;
 }
 
 /**
- * Format of the file. A program with another version ignores the file, which is replaced as soon as a watcher answers.
+ * Format of the file. A program with another format version ignores the file and replaces it as soon as a watcher
+ * answers.
  */
 const viewFormat = { format: "kpng-view", version: 1 } as const;
 
@@ -165,7 +166,9 @@ function decodeHeader(json: string): ViewHeader {
   };
 }
 
-/** Formats a position for the header: JSON has no integers of 64 bits. *Shape:* `kube:9f… 100 205 198`. */
+/**
+ * Formats a position for the header as a string, because JSON has no 64-bit integers. *Shape:* `kube:9f… 100 205 198`.
+ */
 function formatPosition({ source, services, slices, nodes }: Position): string {
   return [source, services, slices, nodes].join(" ");
 }
@@ -186,17 +189,17 @@ interface LoadOptions {
   readonly bootId?: string | undefined;
 }
 
-/** A view that was loaded from disk. */
+/** A view loaded from disk. */
 interface LoadedView {
   readonly update: ViewUpdate;
   readonly savedAt: string;
 }
 
 /**
- * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. After a reboot it lacks the
- * endpoints of this node, whose pods are gone or have new addresses.
+ * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. After a reboot, the returned view
+ * omits the endpoints on this node, whose pods are gone or have new addresses.
  *
- * Errors: STATE_FILE if the file is invalid or of another node. It stays where it is.
+ * Errors: STATE_FILE if the file is invalid or belongs to another node. The file is not removed.
  */
 export async function loadView(options: LoadOptions): Promise<LoadedView | undefined> {
   const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
@@ -215,12 +218,12 @@ export async function loadView(options: LoadOptions): Promise<LoadedView | undef
   return { update: { ...update, isFromDisk: true, isAfterReboot }, savedAt: header.savedAt };
 }
 
-/** Longest header of a saved view, in bytes. */
+/** Maximum length of a saved view's header, in bytes. */
 const maxHeaderBytes = 4_096;
 
 /**
  * Returns the position of the view that this node saved in an earlier run; undefined if there is none. A backend that
- * starts refuses older states than this one, even if it does not use the saved view.
+ * starts refuses states older than this position, even if it does not use the saved view.
  */
 export async function readSavedPosition(
   folder: string | undefined,
@@ -235,7 +238,7 @@ export async function readSavedPosition(
     const header = decodeHeader(text.slice(0, text.indexOf("\n")));
     return header.nodeName === nodeName ? header.position : undefined;
   } catch {
-    // It only protects against older states; `loadView` reports what is wrong with the file.
+    // The position only protects against older states; `loadView` reports what is wrong with the file.
     return undefined;
   }
 }
@@ -243,7 +246,7 @@ export async function readSavedPosition(
 /**
  * Returns the identifier of the current boot of this machine; "" if it is unknown.
  *
- * A saved view with another identifier is from before a reboot: the pods of this node are gone.
+ * A saved view with another identifier dates from before a reboot, so the pods that this node then had are gone.
  */
 export function readBootId(): string {
   try {

@@ -19,10 +19,13 @@ interface ViewKeeperOptions {
   readonly serviceProxyName: string;
   readonly log: Log;
   readonly metrics: Registry;
-  /** Returns the position of the newest received view, which may be later than the written one. Default none. */
+  /**
+   * Returns the position of the newest received view, which may be later than that of the written view. Default: none.
+   */
   readonly position?: (() => Position | undefined) | undefined;
   /**
-   * Minimum time between two writes, in milliseconds; at least 50 times the duration of the last write. Default 5 000.
+   * Minimum time between two writes, in milliseconds. The actual pause is at least 50 times the duration of the last
+   * write. Default 5 000.
    */
   readonly intervalMs?: number | undefined;
   /** Default {@link waitMs}. */
@@ -31,14 +34,18 @@ interface ViewKeeperOptions {
   readonly now?: (() => number) | undefined;
 }
 
-/** Length of a pause in durations of the write before it: writing takes at most a fiftieth of the time. */
+/**
+ * Minimum ratio of a pause to the duration of the preceding write, so that writing takes at most a fiftieth of the
+ * time.
+ */
 const pausePerWrite = 50;
 
 /**
- * Saves the view of the last successful sync on disk: after changes, at most every `intervalMs`, and at the end.
+ * Saves the view of the last successful sync on disk: after changes, at most once per `intervalMs`, and at the end.
  * `startFromDisk` uses the file if no watcher answers after a restart.
  *
- * A failed write (the disk is full or read-only) is logged once and tried again; syncs are not affected.
+ * A failed write (e.g. because the disk is full or read-only) is logged once and repeated later; syncs are not
+ * affected.
  */
 export class ViewKeeper implements SyncObserver {
   readonly #options: ViewKeeperOptions;
@@ -68,7 +75,7 @@ export class ViewKeeper implements SyncObserver {
       if (!this.#isDirty) await this.#changed.wait(signal);
       const startMs = this.#now();
       if (!signal.aborted) await this.#write();
-      // Each write contains the whole view, so with very many Services writes must stay rare.
+      // Each write contains the whole view, so writes must be rare if there are very many Services.
       await wait(Math.max(intervalMs, pausePerWrite * (this.#now() - startMs)), signal);
     }
     await this.#write();
@@ -117,15 +124,16 @@ interface StartFromDiskOptions {
   readonly wait: typeof waitMs;
 }
 
-/** Time that a watcher has to answer before the saved view is used, in milliseconds. */
+/** How long to wait for a watcher before the saved view is used, in milliseconds. */
 const watcherWaitMs = 3_000;
 
 /**
- * Returns the saved view if no watcher answers in time. After a power failure, nodes may be up before the watcher is,
- * and without the saved view their Services would not work until then.
+ * Returns the saved view if no watcher answers in time. After a power failure, nodes may be up before the watcher is;
+ * without the saved view, Services on these nodes would not work until the watcher answers.
  *
  * Returns undefined if a watcher answers first (`answered` aborts), or if there is no usable view, which is logged. A
- * backend whose rules outlive it must compare the view with them (`ViewUpdate.isFromDisk`), because they may be newer.
+ * backend whose rules outlive its process must check them before it uses the view (`ViewUpdate.isFromDisk`), because
+ * the rules may be newer.
  */
 export async function startFromDisk(
   options: StartFromDiskOptions,
@@ -152,7 +160,8 @@ export async function startFromDisk(
 }
 
 /**
- * Returns the watcher's first update after a start from the saved view, in which Services of either view are touched.
+ * Returns the first update from a watcher after a start from the saved view, with the Services of both views marked as
+ * touched.
  */
 export function afterSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   return { ...update, touched: new Set([...saved.services.keys(), ...update.touched]), isFirst: false };
@@ -169,7 +178,7 @@ export const stateOptions: readonly OptionSpec[] = [
 
 /** Parsed {@link stateOptions}. */
 export interface StateOptions {
-  /** Folder of the saved view and of the known watchers; undefined to save nothing. */
+  /** Folder for the saved view and the known watchers; undefined to save nothing. */
   readonly folder: string | undefined;
 }
 

@@ -5,22 +5,25 @@ import { Readable } from "node:stream";
 export interface ProgramOptions {
   /** Time after which the program is killed, in milliseconds. */
   readonly timeoutMs: number;
-  /** Text for its standard input, or an open file that becomes its standard input. Default: empty. */
+  /** Text to write to standard input, or the descriptor of an open file that becomes standard input. Default: empty. */
   readonly stdin?: string | number | undefined;
   /**
-   * Receives standard output while it arrives, in pieces cut anywhere; or an open file that becomes standard output.
-   * `stdout` of the result is empty then. Default: standard output is collected.
+   * Function that receives standard output as it arrives, in arbitrarily cut pieces, or the descriptor of an open file
+   * that becomes standard output. `stdout` of the result is then empty. Default: standard output is collected.
    */
   readonly stdout?: ((text: string) => void) | number | undefined;
-  /** An open file that becomes standard error; `stderr` of the result is empty then. Default: its end is collected. */
+  /**
+   * Descriptor of an open file that becomes standard error; `stderr` of the result is then empty. Default: the end of
+   * standard error is collected.
+   */
   readonly stderr?: number | undefined;
-  /** Environment of the program. Default: our own. */
+  /** Environment of the program. Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv | undefined;
-  /** Standard output beyond this many bytes ends the program. Default 256 MiB. */
+  /** Maximum standard output, in bytes; a program that writes more is stopped. Default 256 MiB. */
   readonly maxOutputBytes?: number | undefined;
-  /** Time between SIGTERM and SIGKILL when the program is stopped, in milliseconds. Default 0: SIGKILL at once. */
+  /** Time between SIGTERM and SIGKILL when the program is stopped, in milliseconds. Default 0: SIGKILL immediately. */
   readonly graceMs?: number | undefined;
-  /** Stops the program. Default: only its time limit does. */
+  /** Stops the program. Default: only its limits stop it. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -29,25 +32,25 @@ export type ProgramEnd =
   | { readonly kind: "exited"; readonly exitCode: number; readonly stdout: string; readonly stderr: string }
   /** Another process killed it. */
   | { readonly kind: "killed"; readonly signal: NodeJS.Signals; readonly stderr: string }
-  /** It exceeded its time or its output, or `signal` aborted: it was stopped with every process of its group. */
+  /** It exceeded its time or output limit, or `signal` aborted, and it was stopped with every process in its group. */
   | { readonly kind: "stopped"; readonly reason: StopReason; readonly stderr: string }
   | { readonly kind: "not-started"; readonly cause: NodeJS.ErrnoException };
 
 /** Why a program was stopped. */
 type StopReason = "timeout" | "output" | "aborted";
 
-/** Standard output that is accepted by default: iptables-save of 50 000 Services prints about a third of this. */
+/** Default of `maxOutputBytes`. With 50 000 Services, iptables-save prints about a third of this. */
 const defaultOutputBytes = 256 * 1024 * 1024;
 
-/** How much of standard error is kept: the end, where programs say why they stop. *Unit:* characters. */
+/** Maximum length of standard error that is kept, in characters. The end is kept, where programs say why they stop. */
 const maxErrorLength = 4 * 1024;
 
 /**
- * Runs a program to its end. Limits, cancellation and cleanup are the same for tools and for users' programs.
+ * Runs a program until it ends. Limits, cancellation and cleanup are the same for system tools and users' programs.
  *
- * The program gets a process group of its own, which is killed as a whole when the program is stopped, and when our
- * process exits meanwhile; Ctrl-C in a terminal does not reach it. Processes that a program leaves behind when it exits
- * by itself are left alone, and so are processes that have left the group.
+ * The program gets its own process group, which is killed as a whole when the program is stopped or our process exits
+ * before it; Ctrl-C in a terminal does not reach the group. Processes that a program leaves behind when it exits by
+ * itself are left alone, and so are processes that have left the group.
  *
  * Never rejects. *Bound:* `maxOutputBytes` of output, 4 KiB of standard error.
  */
@@ -69,7 +72,7 @@ export function runProgram(command: readonly string[], options: ProgramOptions):
     let graceTimer: NodeJS.Timeout | undefined;
     const kill = (): void => {
       killGroup(child, "SIGKILL");
-      // A process outside the group may hold the other ends of the pipes, and "close" would wait for it.
+      // A process outside the group may hold the other ends of the pipes open, and the "close" event would wait for it.
       child.stdout?.destroy();
       child.stderr?.destroy();
     };
@@ -94,7 +97,7 @@ export function runProgram(command: readonly string[], options: ProgramOptions):
       resolve(end);
     };
     child.once("error", (cause) => settle({ kind: "not-started", cause }));
-    // The program is gone, but what it started may have ignored the SIGTERM.
+    // The program is gone, but processes that it started may have ignored SIGTERM.
     child.once("exit", () => reason !== undefined && kill());
     child.once("close", (exitCode, killedBy) => {
       const { stdout, stderr } = output;
@@ -106,7 +109,7 @@ export function runProgram(command: readonly string[], options: ProgramOptions):
   });
 }
 
-/** Describes the end of a program that did not exit by itself with 0, for a message. *Shape:* `exit 3`. */
+/** Describes, for a message, how a failed program ended. *Shape:* `exit 3`. */
 export function describeEnd(end: ProgramEnd, timeoutMs: number): string {
   switch (end.kind) {
     case "exited":
@@ -142,19 +145,25 @@ function collectOutput(child: ChildProcess, options: ProgramOptions, onFlood: ()
 }
 
 function writeInput({ stdin }: ChildProcess, text: string): void {
-  // A program that stops early does not read the rest; its exit status says so.
+  // A program that ends early does not read the rest of its input; its exit status shows the failure.
   stdin?.on("error", () => undefined);
-  // Undefined when spawn fails with EMFILE.
+  // `stdin` is undefined if spawn fails with EMFILE.
   if (stdin) Readable.from(blocksOf(text)).pipe(stdin);
 }
 
-/** In blocks: in one piece the text would be copied once more, many megabytes with very many Services. */
+/**
+ * Splits the text into blocks: written in one piece, it would be copied once more, which takes many megabytes with very
+ * many Services.
+ */
 function* blocksOf(text: string): Generator<string, void, void> {
   const length = 64 * 1024;
   for (let start = 0; start < text.length; start += length) yield text.slice(start, start + length);
 }
 
-/** A group whose last process is gone, or that belongs to another user after `sudo`, is not an error. */
+/**
+ * Sends a signal to a process group. It is not an error if the last process of the group is gone, or if the group
+ * belongs to another user after `sudo`.
+ */
 function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return;
   try {
@@ -166,12 +175,12 @@ function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
 }
 
 /**
- * Returns the environment for the system's network tools: our own, with the C locale, so that their messages can be
- * parsed; with the folders for administrators, which a user's PATH may lack; and with huge pages for the heap, for
- * glibc 2.35 and newer: iptables-legacy needs a kilobyte of new memory for each rule, and page faults would take up to
- * a quarter of its time.
+ * Returns the environment for the system's network tools. It is our own with three changes: the C locale, so that
+ * messages can be parsed; the folders for administrators, which a user's PATH may lack; and huge pages for the heap
+ * (glibc 2.35 and newer), because iptables-legacy needs a kilobyte of new memory for each rule and would spend up to a
+ * quarter of its time on page faults.
  *
- * `runProgram` also runs users' programs, in the plain environment.
+ * Users' programs run in the unchanged environment.
  */
 export function toolEnvironment(): NodeJS.ProcessEnv {
   const { PATH = "/usr/bin:/bin", GLIBC_TUNABLES = "" } = process.env;
@@ -180,10 +189,11 @@ export function toolEnvironment(): NodeJS.ProcessEnv {
 }
 
 /**
- * Returns whether iptables says that the kernel lacks what its variant needs: nf_tables or the legacy tables. Programs
- * of both variants are often installed on such a kernel. `--cleanup` skips the variant, which can have no rules.
+ * Returns true if iptables says that the kernel lacks the subsystem of its variant (nf_tables or the legacy tables).
+ * The programs of both variants are often installed on such a kernel. `--cleanup` skips the unsupported variant, which
+ * cannot have any rules.
  *
- * *Source:* the words of iptables 1.8.9; those about a generation id come from kernels without nf_tables.
+ * *Source:* messages of iptables 1.8.9; the message about a generation id appears on kernels without nf_tables.
  */
 export function saysUnsupported(text: string): boolean {
   return /(?:Protocol|Operation) not (?:supported|available)|generation id: Invalid argument|need to insmod/.test(text);

@@ -20,19 +20,22 @@ interface HealthCheckServersOptions {
   readonly metrics: Registry;
   /** Value of `serviceProxyHealthy` for a family; called at each request. */
   readonly isProxyHealthy: (family: Family) => boolean;
-  /** Receives the reasons why addresses cannot be bound, after each attempt; an empty list if all are bound. */
+  /** Called after each attempt, with the reasons why addresses cannot be bound; the list is empty if all are bound. */
   readonly onFailures?: ((reasons: readonly string[]) => void) | undefined;
   /**
-   * Time between two attempts to open ports that another program used, and ports at new addresses of the node, in
-   * milliseconds. Default 1 000: while a node moves from one service proxy to another, neither answers, and a load
-   * balancer removes a node after a few failed checks.
+   * Time between two attempts to open ports that another program occupied, or ports at new addresses of the node, in
+   * milliseconds. Default 1 000, which is short because neither proxy answers while a node moves from one service proxy
+   * to another, and a load balancer removes a node after a few failed checks.
    */
   readonly retryMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
 }
 
-/** Argument of `HealthCheckServers.sync`: a view with the health checks to answer, and the addresses to listen on. */
+/**
+ * Argument of `HealthCheckServers.sync`: a view that contains the health checks to answer, and the addresses to listen
+ * on.
+ */
 interface CheckUpdate {
   readonly view: NodeView;
   /** Called again before each attempt to open ports, because a node may get new addresses while it runs. */
@@ -51,7 +54,7 @@ function keysOf(services: Iterable<ServiceKey>): readonly string[] {
   return [...services].flatMap((service) => families.map((family) => keyOf({ service, family })));
 }
 
-/** One address and port of one health check. */
+/** An address and port at which one health check is answered. */
 interface Listener {
   /** Key of the health check: Service and family. */
   readonly check: string;
@@ -59,7 +62,7 @@ interface Listener {
   readonly port: number;
   /** Undefined while the address cannot be bound. */
   server: Server | undefined;
-  /** Why it cannot be bound; "" before the first attempt. */
+  /** Why the address cannot be bound; "" before the first attempt. */
   failure: string;
 }
 
@@ -67,8 +70,8 @@ interface Listener {
  * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
  * them whether the node has endpoints of a Service.
  *
- * A server and its connections stay open while the Service keeps its port and the node its address. An address that
- * cannot be bound is logged once and tried again every `retryMs`; the other addresses answer meanwhile.
+ * A server and its connections stay open as long as the Service keeps its port and the node keeps its address. An
+ * address that cannot be bound is logged once and tried again every `retryMs`; meanwhile, the other addresses answer.
  */
 export class HealthCheckServers {
   readonly #options: HealthCheckServersOptions;
@@ -115,13 +118,13 @@ export class HealthCheckServers {
     });
   }
 
-  /** Reasons why ports cannot be opened, one for each address and port. *Shape:* `192.0.2.1 port 31000: …`. */
+  /** Reasons why ports cannot be opened, one per address and port. *Shape:* `192.0.2.1 port 31000: …`. */
   get failures(): readonly string[] {
     const failing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
     return failing.map(({ host, port, failure }) => `${host} port ${port}: ${failure}`);
   }
 
-  /** Tries again to open missing ports until `signal` aborts, and then closes all servers. */
+  /** Keeps trying to open missing ports until `signal` aborts, and then closes all servers. */
   async run(signal: AbortSignal): Promise<void> {
     const { retryMs = 1_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
@@ -134,7 +137,7 @@ export class HealthCheckServers {
     });
   }
 
-  /** Runs steps one after the other: a retry must not open a port that a sync closes. */
+  /** Runs steps one after another, because a retry must not open a port that a sync closes. */
   #next(step: () => Promise<void>): Promise<void> {
     this.#work = this.#work.then(step);
     return this.#work;
@@ -142,7 +145,7 @@ export class HealthCheckServers {
 
   async #reconcile(): Promise<void> {
     const desired = this.#desiredListeners();
-    // Close before opening: two Services may have exchanged their ports.
+    // Close ports before opening others, because two Services may have exchanged their ports.
     await Promise.all(
       [...this.#listeners].map(async ([key, { server }]) => {
         if (desired.has(key)) return;
@@ -175,7 +178,7 @@ export class HealthCheckServers {
     const { check, host, port } = listener;
     const desired = this.#checks.get(check);
     if (desired === undefined) return;
-    // The newest check, because the server outlives the view that opened it.
+    // Read the newest check on each request, because the server outlives the view that opened it.
     const state = () => {
       const newest = this.#checks.get(check) ?? desired;
       return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
@@ -201,12 +204,12 @@ export class HealthCheckServers {
 }
 
 /**
- * Listens on `port` of an address of this machine, and answers any path and method with `state()`.
+ * Listens on `port` at an address of this machine, and answers any path and method with `state()`.
  *
  * Rejects with the system's error if the address cannot be bound.
  */
 function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
-  // Load balancers check every few seconds from many addresses; connections that they leave open must not pile up.
+  // Load balancers check every few seconds from many addresses; the connections that they leave open must not pile up.
   const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 15_000 }, (request, response) => {
     const { status, headers, body } = answerCheck(state());
     request.resume();
@@ -214,10 +217,12 @@ function listen(host: string, port: number, state: () => CheckState): Promise<Se
   });
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    // IPv6 only: on Linux, "::" would bind IPv4 too, and the server for IPv4 on the same port would fail.
+    // Restrict the socket to IPv6: on Linux, "::" would also bind IPv4, and the IPv4 server on the same port would
+    // fail.
     server.listen({ host, port, ipv6Only: host.includes(":") }, () => {
       server.off("error", reject);
-      // If a connection cannot be accepted (no file descriptor left), only its client fails; the server goes on.
+      // If a connection cannot be accepted (no file descriptor is left), only its client is affected; the server
+      // continues.
       server.on("error", () => undefined);
       resolve(server);
     });
@@ -242,8 +247,8 @@ interface CheckAnswer {
 }
 
 /**
- * Returns the response to a load balancer's health check of a Service on this node, byte for byte that of kube-proxy:
- * 200 if the node has ready endpoints and the proxy is healthy, otherwise 503.
+ * Returns the response to a load balancer's health check of a Service on this node, byte for byte as kube-proxy sends
+ * it: 200 if the node has ready endpoints and the proxy is healthy, otherwise 503.
  *
  * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP. Pure.
  */
@@ -269,8 +274,8 @@ interface DesiredCheck extends HealthCheckPlan {
 }
 
 /**
- * Returns the health checks that one Service requires, at most one for each family; none for a Service that does not
- * exist. Pure; O(endpoints) with a health-check node port.
+ * Returns the health checks that one Service requires, at most one per family; none for a Service that does not exist.
+ * Pure; O(endpoints) for a Service with a health-check node port.
  */
 export function desiredChecks(view: NodeView, key: ServiceKey): readonly DesiredCheck[] {
   const serviceView = view.services.get(key);
@@ -287,10 +292,10 @@ export function desiredChecks(view: NodeView, key: ServiceKey): readonly Desired
 export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**
- * Returns the current addresses of this machine at which node ports answer: health-check node ports follow the same
- * rule (`--nodeport-addresses`) as node ports.
+ * Returns the current addresses of this machine at which node ports answer. Health-check node ports follow the same
+ * rule (`--nodeport-addresses`) as other node ports.
  *
- * `local` are the node's own addresses; default: those of all interfaces.
+ * `local` holds the node's own addresses; default: the addresses of all interfaces.
  */
 export function listenAddresses(
   rule: NodePortAddressRule,

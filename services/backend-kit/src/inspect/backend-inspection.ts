@@ -25,13 +25,16 @@ interface BackendInspectionOptions {
   readonly nodeName: string;
   /** True while a stream from a watcher is in sync. */
   readonly isConnected: () => boolean;
-  /** True if no revision is applied. Default false. */
+  /** True for a dry run, which applies no revision. Default false. */
   readonly isDryRun?: boolean | undefined;
   /** Returns the state of the rules; undefined for a backend without rules. */
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
-/** Maximum length of a transaction, in characters, and of a list of drift in an answer, as in the proto file. */
+/**
+ * Limits of an answer, as in the proto file: the length of a transaction, in characters, and the number of drift
+ * entries.
+ */
 const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 
 /**
@@ -54,7 +57,7 @@ class BackendInspection implements SyncObserver {
   }
 
   queued({ revision, instance }: ViewUpdate): void {
-    // Each run of a watcher counts its revisions from the start.
+    // A new watcher process counts its revisions from the start again.
     if (instance !== this.#instance) this.#applied = 0n;
     this.#instance = instance;
     this.#received = revision;
@@ -74,7 +77,7 @@ class BackendInspection implements SyncObserver {
     this.#lastSync = toSync(update, times, reason);
   }
 
-  /** The methods of the service. */
+  /** Implementation of the service's methods. */
   get service(): ServiceImpl<typeof BackendInspectService> {
     return { getBackend: () => this.#getBackend(), listRules: (request) => this.#listRules(request) };
   }
@@ -146,21 +149,21 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
   });
 }
 
-/** Maximum size of a request, in bytes. No request contains more than one name. */
+/** Maximum size of a request, in bytes. A request contains at most one name. */
 const maxRequestBytes = 64 * 1024;
 
 /** Inspection of a backend, ready to run. */
 interface ServedInspection {
-  /** Observer to register with the sync loop. */
+  /** The observer to register with the sync loop. */
   readonly observer: BackendInspection;
-  /** Task that serves the socket. Errors: LISTEN_FAILED. */
+  /** The task that serves the socket. Errors: LISTEN_FAILED. */
   readonly task: Task;
 }
 
 /**
- * Returns a task that serves the inspection of a backend on a unix socket (`--inspect-socket`), in gRPC and Connect
- * over HTTP/2, and the observer that it answers from. Only the owner and the group of the socket may connect, because
- * the rules of a node are not public.
+ * Returns a task that serves the inspection of a backend on a unix socket (`--inspect-socket`), with gRPC and Connect
+ * over HTTP/2, and the observer that supplies its answers. Only the socket's owner and group may connect, because the
+ * rules of a node are not public.
  */
 export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
   const observer = new BackendInspection(options);
@@ -172,7 +175,7 @@ async function serve(path: string, inspection: BackendInspection, signal: AbortS
   const handle = connectNodeAdapter({
     routes: (router) => router.service(BackendInspectService, inspection.service),
     readMaxBytes: maxRequestBytes,
-    // The longest timer of Node.js: with a longer deadline, a timer would fire at once.
+    // The longest delay of a Node.js timer; with a longer deadline, the timer would fire immediately.
     maxTimeoutMs: 2 ** 31 - 1,
   });
   const server = createServer(handle);
@@ -193,15 +196,18 @@ export interface InspectedRules {
   readonly name: string;
   desiredCount(): number;
   actualCount(): number;
-  /** Desired rules, one per line; all, or those that serve one Service. */
+  /** Returns the desired rules, one per line; all of them, or only the rules that serve one Service. */
   desired(service?: ServiceKey): readonly string[];
-  /** Rules that were last read or committed, one per line; all, or those that serve one Service. */
+  /**
+   * Returns the rules that were last read or committed, one per line; all of them, or only the rules that serve one
+   * Service.
+   */
   actual(service?: ServiceKey): readonly string[];
-  /** Time of the last read of the installed rules, in milliseconds since 1970; undefined for never. */
+  /** Time at which the installed rules were last read, in milliseconds since 1970; undefined if they never were. */
   readonly readAtMs: number | undefined;
-  /** Start of the last transaction; "" if there was none. */
+  /** Beginning of the last transaction's text; "" if there was no transaction. */
   readonly lastTransaction: string;
-  /** Time of the last transaction, in milliseconds since 1970; undefined for never. */
+  /** Time of the last transaction, in milliseconds since 1970; undefined if there was none. */
   readonly committedAtMs: number | undefined;
   /** Changes by other programs that the last check found and repaired, one per line. */
   readonly drift: readonly string[];

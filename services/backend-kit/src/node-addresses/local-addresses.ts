@@ -8,25 +8,25 @@ import type { NodePortAddressRule } from "@kpng/service-plan/plan-node.ts";
 import { toolEnvironment } from "../exec/run-program.ts";
 
 /**
- * Names of interfaces that carry addresses of Services: that of kube-proxy in ipvs mode, which kpng-ipvs also uses, and
- * those of kpng-ipvs with a proxy name.
+ * Names of interfaces that carry Service addresses: the interface of kube-proxy's ipvs mode, which kpng-ipvs also uses,
+ * and the interfaces of kpng-ipvs with a proxy name.
  */
 const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
- * They decide where node ports answer: service proxies read them through `RecentAddresses` for service plans and health
- * checks.
+ * These addresses determine where node ports answer; service proxies read them through `RecentAddresses`, for service
+ * plans and health checks.
  *
- * The addresses come from the kernel's own tables: Node.js omits links without carrier, although the kernel accepts
- * packets for their addresses from every other link.
+ * The addresses come from the kernel's own tables: Node.js omits links without a carrier, although the kernel accepts
+ * packets for the addresses of such a link on every other link.
  *
- * Addresses of {@link serviceInterfaces} are left out unless another interface has them too: they belong to Services,
- * so node ports do not answer there. `onFailure` is called if some of them may be in the result, because the program
- * `ip` failed, which lists the addresses of a link that is down.
+ * Addresses of {@link serviceInterfaces} belong to Services, so node ports do not answer there, and they are left out
+ * unless another interface has them too. If the program `ip`, which lists the addresses of such an interface, fails,
+ * some of them may be in the result; then `onFailure` is called.
  *
- * *Cost:* a family is read when it is accessed. 5 000 IPv4 addresses of Services take 28 ms, because the kernel
- * lists local routes without their interfaces; 5 000 of IPv6 take 3 ms.
+ * *Cost:* a family is read when it is accessed. 5 000 IPv4 Service addresses take 28 ms, because the kernel lists local
+ * routes without their interfaces; 5 000 IPv6 addresses take 3 ms.
  */
 export function readLocalAddresses(onFailure: () => void = () => undefined): AddressSet {
   return readWhenAccessed((family) => (family === "v4" ? readV4(onFailure) : readV6()));
@@ -53,7 +53,7 @@ function readV4(onFailure: () => void): readonly string[] {
   return addresses.filter((address) => !ofServices.has(address) || ofOthers.has(address));
 }
 
-/** The kernel lists IPv6 addresses with their interfaces, so those of Services are not even parsed. */
+/** The kernel lists IPv6 addresses with their interfaces, so Service addresses can be skipped without parsing them. */
 function readV6(): readonly string[] {
   return toAddressSet(parseIfInet6(readTable("if_inet6"))).set.v6;
 }
@@ -62,10 +62,12 @@ function isOfServices(link: string): boolean {
   return serviceInterfaces.test(link);
 }
 
-/** An address, and the name of the interface that has it. */
+/** An address and the name of its interface. */
 type LinkAddress = readonly [link: string, address: string];
 
-/** Returns the IPv4 addresses of all links; calls `onFailure` if the program `ip` fails, so that some may be missing. */
+/**
+ * Returns the IPv4 addresses of all links. If the program `ip` fails, some may be missing; then `onFailure` is called.
+ */
 export function ipv4OfLinks(onFailure: () => void): readonly LinkAddress[] {
   const { status, stdout } = spawnSync("ip", ["-o", "-4", "address", "show"], {
     encoding: "utf8",
@@ -73,21 +75,20 @@ export function ipv4OfLinks(onFailure: () => void): readonly LinkAddress[] {
     timeout: 30_000,
     maxBuffer: 64 * 1024 * 1024,
   });
-  // The status is null if it was not started, or was ended after the timeout.
+  // The status is null if the program could not be started or was killed after the timeout.
   if (status !== 0) onFailure();
   return parseLinkAddresses(stdout ?? "");
 }
 
 /**
- * Parses the output of `ip -o address show`, also for kpng-ipvs. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32
- * scope host …`. Pure.
+ * Parses the output of `ip -o address show`. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32 scope host …`. Pure.
  */
 export function parseLinkAddresses(text: string): readonly LinkAddress[] {
   const lines = text.matchAll(/^\d+: ([^\s@]+)\S*\s+inet6? ([0-9a-f.:]+)/gm);
   return [...lines].map(([, link = "", address = ""]) => [link, address]);
 }
 
-/** Returns the text of a table in /proc; "" if the kernel has no such table, such as that of IPv6. */
+/** Returns the text of a table in /proc; "" if the kernel has no such table, e.g. because IPv6 is disabled. */
 function readTable(name: string): string {
   try {
     return readFileSync(`/proc/net/${name}`, "utf8");
@@ -105,11 +106,11 @@ export function parseFibTrie(text: string): readonly string[] {
   return [...new Set([...local].map(([, at = ""]) => at))];
 }
 
-/** Flags of an address that must not be used: duplicate address detection failed, or has not ended. */
+/** Flags that mark an address as unusable: duplicate address detection has failed or has not ended. */
 const unusableFlags = 0x48;
 
 /**
- * Returns the usable IPv6 addresses of interfaces, except {@link serviceInterfaces}. *Shape of a line:*
+ * Returns the usable IPv6 addresses of all interfaces except {@link serviceInterfaces}. *Shape of a line:*
  * `fd080000000000000000000000000001 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
  */
 export function parseIfInet6(text: string): readonly string[] {
@@ -121,25 +122,26 @@ export function parseIfInet6(text: string): readonly string[] {
   });
 }
 
-/** Time for which a reading is used. */
+/** Time for which a reading stays valid. */
 const validMs = 1_000;
 
 /** Options of {@link RecentAddresses}. */
 interface RecentAddressesOptions {
-  /** Calls `onFailure` if the addresses may be wrong. Default: `readLocalAddresses`. */
+  /** Reads the addresses; calls `onFailure` if they may be wrong. Default: `readLocalAddresses`. */
   readonly read?: ((onFailure: () => void) => AddressSet) | undefined;
-  /** Monotonic time in milliseconds. Default that of `realClock`. */
+  /** Monotonic time in milliseconds. Default: the time of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
 }
 
 /**
  * The node's own addresses, as of the last reading.
  *
- * The cost of `readLocalAddresses` grows with the addresses of Services on an interface: with 10 000 of them it takes
- * longer than a sync of one Service. So a sync of a few Services uses the last reading for a second. A reading that
- * failed is not used; the one before it is, if there is one, and the next access reads again. `RuleSets` calls `forget`
- * before each check, and before each sync except those of given Services; such a sync uses the last reading, also if
- * `FamilyRules` makes it a full one. So a new address is used after the next check at the latest.
+ * The cost of `readLocalAddresses` grows with the number of Service addresses on an interface: with 10 000 of them, a
+ * reading takes longer than a sync of one Service. Therefore a sync of a few Services uses the last reading for a
+ * second. If a reading fails, the previous one is used, if there is one, and the next access reads again. `RuleSets`
+ * calls `forget` before each check and before each sync of all Services. A sync of given Services uses the last
+ * reading, even if `FamilyRules` turns it into a full sync. A new address is therefore used after the next check at the
+ * latest.
  *
  * *Bound:* the node's own addresses.
  */
@@ -154,7 +156,7 @@ export class RecentAddresses {
   /** Returns the addresses. A family is read when it is accessed. */
   readonly read = (): AddressSet => readWhenAccessed((family) => this.#ofFamily(family));
 
-  /** Makes the next access read the addresses. The last ones stay, in case that reading fails. */
+  /** Makes the next access read the addresses. The last addresses are kept in case that reading fails. */
   readonly forget = (): void => {
     for (const [family, { addresses }] of this.#readings) {
       this.#readings.set(family, { addresses, untilMs: Number.NEGATIVE_INFINITY });
@@ -176,7 +178,7 @@ export class RecentAddresses {
   }
 }
 
-/** Returns the families that the kernel has, IPv4 first: IPv6 may be disabled. */
+/** Returns the families that the kernel supports, IPv4 first; IPv6 may be disabled. */
 export function nodeFamilies(): readonly Family[] {
   return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }
@@ -188,7 +190,8 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 );
 
 /**
- * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
+ * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. No value means all
+ * addresses.
  *
  * Errors: BAD_OPTION.
  */

@@ -75,10 +75,11 @@ export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, i
 const part = "stream";
 
 /**
- * Reports the connection to the watcher in health (part "stream"), metrics and log. Syncs are reported elsewhere: by
- * `SyncLoop` in health and log, by `observeSyncs` in metrics.
+ * Reports the connection to the watcher in health (part "stream"), metrics and log. Syncs are reported elsewhere: in
+ * health and log by `SyncLoop`, in metrics by `observeSyncs`.
  *
- * A lost stream does not make a synced backend unhealthy or unready, because it keeps serving with its last view.
+ * A lost stream does not make a synced backend unhealthy or unready, because the backend keeps serving with its last
+ * view.
  */
 export class ConnectionObserver {
   readonly #health: Health;
@@ -114,7 +115,7 @@ export class ConnectionObserver {
       if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);
       this.#isConnected = false;
-      // The next stream is opened at once; if that fails, the failure is reported.
+      // The next stream is opened immediately; if that fails, the failure is reported.
       if (state.kind === "moved") return;
       const reason = `keeping the last view: ${state.reason}`;
       if (this.#hasSynced) this.#health.set(part, { isHealthy: true, isReady: true, reason });
@@ -131,7 +132,7 @@ export class ConnectionObserver {
   }
 }
 
-/** Parts of a process, and the Node that its backend follows. */
+/** Parts of a process, and the name of the Node that its backend follows. */
 interface KnownNodeOptions {
   readonly nodeName: string;
   readonly health: Health;
@@ -140,12 +141,13 @@ interface KnownNodeOptions {
 }
 
 /**
- * Returns a function that reports whether the cluster has a Node of the name that a backend follows, to be called for
- * each view: a wrong `--node-name` gives a valid view without endpoints on the node.
+ * Returns a function, to be called for each view, that reports whether the cluster has a Node with the name that the
+ * backend follows. A wrong `--node-name` would otherwise go unnoticed, because it yields a valid view without endpoints
+ * on the node.
  *
- * An unknown Node is logged, counted (`kpng_backend_node_known`) and the reason of the health part "node", which stays
- * ready: the Node of a machine that joins the cluster is created later. Go watchers send no Nodes, so nothing is
- * reported.
+ * An unknown Node is logged, counted (`kpng_backend_node_known`), and shown as the reason of the health part "node".
+ * That part stays ready, because a machine that joins the cluster gets its Node only later. Go watchers send no Nodes,
+ * so nothing is reported for them.
  */
 export function observeKnownNode({ nodeName, health, log, metrics }: KnownNodeOptions) {
   const gauge = new Gauge({

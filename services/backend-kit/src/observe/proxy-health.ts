@@ -9,9 +9,9 @@ import { familyLabels } from "./proxy-metrics.ts";
 
 /** Options of {@link ProxyHealth}. */
 export interface ProxyHealthOptions {
-  /** Families that the backend makes rules for, as far as known before it starts; see `setFamilies`. */
+  /** Families that the backend makes rules for, as far as they are known before it starts; see `setFamilies`. */
   readonly families: readonly Family[];
-  /** Maximum time until a change is applied, in milliseconds. Default 60 000, twice kube-proxy's syncPeriod. */
+  /** Time within which a change must be applied, in milliseconds. Default 60 000, twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
   /** Duration after which a sync counts as hanging, in milliseconds. Default 600 000, longer than any real sync. */
   readonly stuckMs?: number | undefined;
@@ -20,16 +20,16 @@ export interface ProxyHealthOptions {
 }
 
 interface FamilyHealth {
-  /** Arrival of the oldest change that is not in force; undefined if all are. */
+  /** Arrival time of the oldest change that is not yet in force; undefined if all changes are. */
   pendingMs: number | undefined;
-  /** Arrival of the oldest change that arrived during the running sync, which does not contain it. */
+  /** Arrival time of the oldest change that arrived during the running sync and is not part of it. */
   nextMs: number | undefined;
   updatedMs: number | undefined;
   /** Whether the running sync has put this family's rules into force. */
   isDone: boolean;
 }
 
-/** Answer to a health probe; the fields are those of kube-proxy, except for `reason`. */
+/** Answer to a health probe, with kube-proxy's fields and `reason`. */
 interface HealthAnswer {
   readonly isOk: boolean;
   readonly body: Readonly<Record<string, unknown>>;
@@ -38,13 +38,14 @@ interface HealthAnswer {
 /**
  * Health of a service proxy in kube-proxy's terms.
  *
- * - The kubelet asks /livez; 503 means that a sync hangs, and the kubelet restarts the process.
- * - Load balancers ask /healthz; 503 means that rules are late, or that the node is about to be removed, and
- *   the load balancer sends its traffic elsewhere.
+ * - The kubelet probes /livez; 503 means that a sync hangs, and the kubelet restarts the process.
+ * - Load balancers probe /healthz; 503 means that rules are late or that the node is about to be removed, and the load
+ *   balancer sends its traffic elsewhere.
  *
  * Installed rules work without a watcher and without this process. So neither path fails because the watcher is gone or
- * because nothing was synced yet: readiness tells that. A proxy that carries traffic serves nothing before its first
- * sync, and `/healthz` says so (`requireFirstSync`). *Source:* kube-proxy `healthcheck/proxy_health.go`.
+ * because nothing has been synced yet; readiness shows that. A proxy that carries traffic serves nothing before its
+ * first sync, so its `/healthz` fails until then (`requireFirstSync`). *Source:* kube-proxy
+ * `healthcheck/proxy_health.go`.
  */
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;
@@ -78,12 +79,13 @@ export class ProxyHealth implements SyncObserver {
       if (this.#runningSinceMs === undefined) family.pendingMs ??= nowMs;
       else family.nextMs ??= nowMs;
     }
-    // A Go watcher sends no Nodes; a view of ours without a Node means that the cluster does not have it.
+    // A Go watcher never sends a Node; a view from our watcher without a Node means that the cluster does not have that
+    // Node.
     this.#isNodeKnown = view.node !== undefined || instance === "" || isFromDisk === true;
     this.#isNodeEligible = this.#isNodeKnown && (view.node?.isEligible ?? true);
   }
 
-  /** Nothing is pending any more: the changes cancelled each other out. */
+  /** Called when nothing is pending any more, because the changes cancelled each other out. */
   settled(): void {
     for (const family of this.#families.values()) family.pendingMs = undefined;
   }
@@ -93,7 +95,7 @@ export class ProxyHealth implements SyncObserver {
     for (const family of this.#families.values()) family.isDone = false;
   }
 
-  /** Must be called when the rules of one family are in force: after a sync of it, and after a repair. */
+  /** Must be called when the rules of one family are in force, i.e. after a sync or a repair of that family. */
   tell(name: Family): void {
     const family = this.#families.get(name);
     if (family === undefined) return;
@@ -127,7 +129,8 @@ export class ProxyHealth implements SyncObserver {
   }
 
   /**
-   * False if a change waits too long. True before the first sync has succeeded, unless `requireFirstSync` was called.
+   * False if a change has waited too long. True before the first sync has succeeded, unless `requireFirstSync` was
+   * called.
    */
   isFamilyHealthy(family: Family): boolean {
     return this.#fault(family) === undefined;
@@ -167,14 +170,14 @@ export class ProxyHealth implements SyncObserver {
     const nowMs = this.#nowMs();
     const updated = [...this.#families].filter(([, { updatedMs }]) => updatedMs !== undefined);
     const lastMs = Math.max(...updated.map(([, { updatedMs = 0 }]) => updatedMs));
-    // kube-proxy's zero time stands for "never".
+    // Go's zero time, which kube-proxy uses for "never".
     const lastUpdated = updated.length === 0 ? "0001-01-01T00:00:00Z" : iso(lastMs);
     const status = updated.map(([family, { updatedMs = 0 }]) => [
       familyLabels[family],
       { lastUpdated: iso(updatedMs), healthy: this.isFamilyHealthy(family) },
     ]);
     return {
-      // As in kube-proxy: old probers expect a recent time while all is well.
+      // As in kube-proxy, because old probers expect a recent time while the proxy is healthy.
       lastUpdated: isOk ? iso(nowMs) : lastUpdated,
       currentTime: iso(nowMs),
       ...fields,
@@ -200,7 +203,7 @@ function iso(ms: number): string {
 /** Options of {@link proxyObserveTasks}. */
 interface ProxyObserveOptions {
   readonly proxyHealth: ProxyHealth;
-  /** Health of the process, whose parts `/readyz` lists. */
+  /** Health of the process; `/readyz` lists its parts. */
   readonly health: Health;
   readonly metrics: Registry;
   /** Answer to `/proxyMode`, e.g. "iptables". */
@@ -208,8 +211,8 @@ interface ProxyObserveOptions {
 }
 
 /**
- * Returns the HTTP servers of a service proxy for probes and metrics: /healthz and /livez with kube-proxy's bodies,
- * headers and counters, /proxyMode, and the other paths of a status server.
+ * Returns tasks that run the HTTP servers of a service proxy for probes and metrics. They serve /healthz and /livez
+ * with kube-proxy's bodies, headers and counters, /proxyMode, and the other paths of a status server.
  *
  * Errors of the tasks: LISTEN_FAILED if an address cannot be bound.
  */

@@ -14,10 +14,9 @@ export interface ProxyMetricsOptions {
 }
 
 /**
- * kube-proxy's metrics with its names and buckets, so that dashboards and alerts made for kube-proxy work. `serveTask`
- * registers it as an observer of the sync loop of a service proxy.
+ * kube-proxy's metrics with its names and buckets, so that dashboards and alerts made for kube-proxy also work here.
  *
- * Endpoint changes count endpoints that were put or deleted, and service changes count Services; kube-proxy counts
+ * The metrics of endpoint and service changes count endpoints and Services that were put or deleted; kube-proxy counts
  * updates of EndpointSlices and Services instead.
  *
  * *Source:* kube-proxy `metrics/metrics.go`.
@@ -34,7 +33,10 @@ export class ProxyMetrics implements SyncObserver {
     this.#createNoLocalEndpoints(options.registry);
   }
 
-  /** Counted when the metrics are read: counting after each sync would cost as much as a small sync. */
+  /**
+   * The ports are counted when the metrics are read, because counting after each sync would cost as much as a small
+   * sync.
+   */
   #createNoLocalEndpoints(registry: Registry): void {
     const counts = () => {
       const view = this.#view;
@@ -65,7 +67,7 @@ export class ProxyMetrics implements SyncObserver {
     }
   }
 
-  /** The pending changes are part of the sync that starts. */
+  /** Resets the pending changes, because the sync that starts includes them. */
   started(): void {
     this.#metrics.serviceChangesPending.set(0);
     this.#metrics.endpointChangesPending.set(0);
@@ -116,9 +118,10 @@ export class ProxyMetrics implements SyncObserver {
 }
 
 /**
- * 0, 0.25, 0.5, 1 to 59 by 1, 60 to 115 by 5, 120 to 300 by 30. *Unit:* seconds.
+ * Bucket limits: 0, 0.25, 0.5; 1 to 59 in steps of 1, 60 to 115 in steps of 5, 120 to 300 in steps of 30. *Unit:*
+ * seconds.
  *
- * The 0 comes from MergeBuckets of component-base, which kube-proxy uses.
+ * The limit 0 comes from MergeBuckets in component-base, which kube-proxy uses.
  */
 const programmingBuckets: readonly number[] = [
   0,
@@ -169,7 +172,9 @@ function createMetrics(registry: Registry) {
   };
 }
 
-/** Number of service ports whose traffic this node drops: their policy is Local and all endpoints are elsewhere. */
+/**
+ * Number of service ports whose traffic this node drops, because their policy is Local and all endpoints are elsewhere.
+ */
 interface NoLocalEndpoints {
   readonly internal: number;
   readonly external: number;
@@ -181,7 +186,7 @@ interface NoLocalEndpoints {
  *
  * *Source:* kube-proxy `iptables/proxier.go`, serviceNoLocalEndpointsTotal…
  *
- * Pure; O(services + endpoints of those with a policy Local).
+ * Pure; O(Services + endpoints of Services with a policy Local).
  */
 export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEndpoints {
   let internal = 0;
@@ -212,5 +217,5 @@ function isUsableOnlyElsewhere(service: ServiceView, port: ServicePort, index: n
 /** Values of the label `ip_family`, as kube-proxy writes them. */
 export const familyLabels: Readonly<Record<Family, "IPv4" | "IPv6">> = { v4: "IPv4", v6: "IPv6" };
 
-/** kube-proxy's buckets for durations of its own work: 1 ms, doubling, to 16.4 s. *Unit:* seconds. */
+/** kube-proxy's buckets for the duration of its own work: from 1 ms, doubling up to 16.4 s. *Unit:* seconds. */
 export const shortBuckets: readonly number[] = Array.from({ length: 15 }, (_, index) => 0.001 * 2 ** index);

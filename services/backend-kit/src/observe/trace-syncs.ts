@@ -18,21 +18,21 @@ interface TraceSyncsOptions {
 
 /**
  * A node counts as slow if a change takes longer than this from the watcher's store to the node's commit, in
- * milliseconds. Of slow nodes, {@link slowFactor} times as many record their part of a trace.
+ * milliseconds. The share of slow nodes that record their part of a trace is {@link slowFactor} times as high.
  */
 const slowMs = 1_000;
 const slowFactor = 10;
 
 /**
- * Records the part of this node in the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's
- * store to the end of the commit, and below it one span for each stage, without gaps.
+ * Records this node's part of the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's store to
+ * the end of the commit, with one child span for each stage, without gaps.
  *
- * A sync that applies several changes is part of the newest change's trace and linked to the others. Of failed attempts
- * in a row only the first is recorded, and then the successful one.
+ * A sync that applies several changes is part of the newest change's trace and linked to the others. In a series of
+ * failed attempts, only the first one and the final successful one are recorded.
  */
 export class TraceSyncs implements SyncObserver {
   readonly #options: TraceSyncsOptions;
-  /** End of the last attempt, if it failed. */
+  /** End of the last attempt if it failed. */
   #failedAtMs: number | undefined;
 
   constructor(options: TraceSyncsOptions) {
@@ -51,12 +51,12 @@ export class TraceSyncs implements SyncObserver {
 
   #record(update: SyncUpdate, times: SyncTimes, error?: string): void {
     const { arrival, isFirst } = update;
-    // The first view of a node that starts does not belong to a change.
+    // The first view after a node's start does not belong to any change.
     if (arrival === undefined || arrival.traceparents.length === 0 || isFirst) return;
     const { tracing } = this.#options;
     const { startedAtMs, renderedAtMs, endedAtMs } = times;
     const begunAtMs = Math.max(this.#failedAtMs ?? 0, arrival.storedAtMs || arrival.receivedAtMs);
-    // Not after the next stage: the watcher's clock may be ahead.
+    // Do not start after the next stage begins; the watcher's clock may be ahead.
     const startMs = Math.min(begunAtMs, startedAtMs);
     const [newest, ...links] = this.#chosen(arrival, endedAtMs - startMs);
     if (newest === undefined) return;
@@ -106,10 +106,11 @@ function describe({ revision, instance, touched, mode, fullReason }: SyncUpdate)
 }
 
 /**
- * Returns true if this node records its part of a trace. With thousands of nodes, only the fraction `share` of them
- * does; 1 or more means all of them. A hash of trace and node decides, so different nodes record different traces.
+ * Returns true if this node records its part of a trace. With thousands of nodes, only a fraction of them, `share`,
+ * records it; 1 or more means all nodes. A hash of trace and node decides, so that different nodes record different
+ * traces.
  *
- * *Source of `share`:* TracedNodes of the message EmptyOp.
+ * *Source of `share`:* TracedNodes in the message EmptyOp.
  */
 export function recordsTrace(traceparent: Traceparent, nodeName: string, share: number): boolean {
   const traceId = parseTraceparent(traceparent)?.traceId;

@@ -31,12 +31,12 @@ interface AfterCommitOptions {
 }
 
 /**
- * The work of a service proxy that follows each successful sync: it sets the limits of conntrack, deletes stale UDP
- * flows, and answers the health checks of load balancers. None of this work may delay or fail a sync.
+ * The work that a service proxy does after each successful sync: it sets conntrack's limits, deletes stale UDP flows,
+ * and answers health checks from load balancers. None of this work may delay a sync or make it fail.
  */
 export class AfterCommit {
   readonly #options: AfterCommitOptions;
-  /** Undefined if conntrack has no flows of clients. */
+  /** Undefined if conntrack has no client flows to clean. */
   readonly #cleaner: StaleFlowCleaner | undefined;
   readonly #servers: HealthCheckServers;
 
@@ -53,14 +53,15 @@ export class AfterCommit {
       log,
       metrics,
       isProxyHealthy: (family) => proxyHealth?.isFamilyHealthy(family) ?? true,
-      // Healthy in any case: one port that another program uses must not take the node off all load balancers.
+      // This part always counts as healthy: one port that another program uses must not remove the node from all load
+      // balancers.
       onFailures: (reasons) =>
         health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
     });
     health.setReady("health-checks");
   }
 
-  /** Answers health checks and searches for stale flows; run it beside the sync loop. */
+  /** Tasks that answer health checks and search for stale flows; run them concurrently with the sync loop. */
   get tasks(): readonly Task[] {
     const { name } = this.#options;
     const cleaner = this.#cleaner;
@@ -83,7 +84,7 @@ export class AfterCommit {
     const { view, mode, touched, isFromDisk = false } = update;
     const { nodePorts, localAddresses } = this.#options;
     const changed = mode === "full" ? "all" : touched;
-    // Rules in force may be newer than a saved view.
+    // Not for a saved view, because the rules in force may be newer.
     if (!isFromDisk) this.#cleanFlows(view, changed, families);
     const addresses = () => listenAddresses(nodePorts, view, localAddresses());
     await this.#servers.sync({ view, addresses, families, changed });
@@ -96,7 +97,8 @@ export class AfterCommit {
       const local = localAddresses();
       return { local, chosen: listenAddresses(nodePorts, view, local) };
     };
-    // Once for all flows, because the table may have a million of them; not at all if no flow is examined.
+    // Read the addresses once for all flows, because the table may have a million of them, and only if a flow is
+    // examined.
     let addresses: ReturnType<typeof read> | undefined;
     const isNodePortAddress = (address: string): boolean => {
       addresses ??= read();
@@ -106,12 +108,12 @@ export class AfterCommit {
     this.#cleaner?.offer({ view, changed, isNodePortAddress, families });
   }
 
-  /** Resolves when no search for stale flows is running; for a run that ends by itself. */
+  /** Resolves when no search for stale flows is running. It is for runs that end by themselves. */
   async settled(signal: AbortSignal): Promise<void> {
     await this.#cleaner?.settled(signal);
   }
 
-  /** Sets the limits of conntrack. Only the default instance does so, because the limits apply to the whole node. */
+  /** Sets conntrack's limits. Only the default instance does so, because the limits apply to the whole node. */
   async #setConntrackLimits(): Promise<void> {
     const { options, context, sysctls, carriesTraffic } = this.#options;
     if (context.serviceProxyName !== "" || carriesTraffic) return;

@@ -10,28 +10,31 @@ import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
 import type { FamilyPlan } from "./rule-set.ts";
 
-/** A plan, and the Services whose plan may differ from the plan before. */
+/** A plan, and the Services whose plan may differ from their previous one. */
 export interface PlanUpdate {
   readonly plan: FamilyPlan;
   readonly touched: ReadonlySet<ServiceKey> | "all";
 }
 
-/** Number of Services planned between two turns of the event loop, so that health is answered during a full plan. */
+/**
+ * Number of Services planned between two turns of the event loop, so that health probes are answered during a full
+ * plan.
+ */
 const servicesPerTurn = 100;
 
 /**
  * Computes service plans of one IP family from the newest view: what the rules must do, before any kernel mechanism is
  * chosen. If several Services have the same frontend (address, port and protocol), it decides which one is served.
  *
- * *Bound:* the claims to frontends, see {@link FrontendClaims}, and the plan of each touched Service until the rule set
- * has asked for it.
+ * *Bound:* the claims to frontends (see {@link FrontendClaims}), and the plan of each touched Service until the rule
+ * set has asked for that plan.
  */
 export class FamilyPlanner {
   readonly #settings: ProxySettings;
   readonly #family: Family;
   #claims = new FrontendClaims();
   readonly #omitted = new Map<ServiceKey, number>();
-  /** The last node plan as text. */
+  /** The last node plan as a string. */
   #nodeText = "";
 
   constructor(settings: ProxySettings, family: Family) {
@@ -44,16 +47,16 @@ export class FamilyPlanner {
     return this.#claims.clashes;
   }
 
-  /** Services with too many external IPs, and the number of those that are not served. */
+  /** Services with too many external IPs, each with the number of external IPs that are not served. */
   get omitted(): ReadonlyMap<ServiceKey, number> {
     return this.#omitted;
   }
 
   /**
-   * Plans a view. `touched` are the Services that may differ from the view before.
+   * Plans a view. `touched` contains the Services that may differ from the previous view.
    *
-   * Every Service whose frontends are claimed is planned once: `FamilyPlan.service` hands out the plan that was made
-   * for the claim.
+   * Every Service whose frontends are claimed is planned once: `FamilyPlan.service` returns the plan from which the
+   * claims were made.
    */
   async plan(
     view: NodeView,
@@ -79,7 +82,7 @@ export class FamilyPlanner {
     };
     const service = (key: ServiceKey): ServicePlan | undefined => {
       const plan = claimed.get(key) ?? make(key);
-      // Kept plans of all Services would need as much memory as the view.
+      // Keeping the plans of all Services would take as much memory as the view.
       claimed.delete(key);
       return plan === undefined ? undefined : this.#claims.withOwned(plan);
     };
@@ -91,7 +94,7 @@ export class FamilyPlanner {
     };
     if (touched !== "all" && isSameNode) {
       const all = new Set(touched);
-      // A Service that gains or loses a frontend is touched, too.
+      // A Service that gains or loses a frontend also counts as touched.
       for (const key of touched) {
         for (const id of claim(key)) for (const claimant of this.#claims.claimantsOf(id)) all.add(claimant);
       }
@@ -108,12 +111,16 @@ export class FamilyPlanner {
   }
 }
 
-/** Services with a series of their own: users who may create Services decide how many there are. */
+/**
+ * Maximum number of Services with their own metric series. All further Services share one, because users who may create
+ * Services decide how many there are.
+ */
 const maxServices = 20;
 
 /**
- * Reports Services that claim a frontend (address, port and protocol) of another one: each pair of Services is logged
- * once, and again if it returns after it was resolved; the gauge has what is claimed in vain now.
+ * Reports Services that claim a frontend (address, port and protocol) of another Service. Each pair of Services is
+ * logged once, and again if the clash returns after it was resolved; the gauge shows the frontends that are currently
+ * claimed in vain.
  */
 export class ClashReport {
   readonly #log: Log;
@@ -139,7 +146,7 @@ export class ClashReport {
       const { frontend, served, shadowed } = clash;
       const pair = `${served} ${shadowed}`;
       if (!pairs.has(pair)) pairs.set(pair, clash);
-      // A node port clashes in both families.
+      // Use a set, because a node port clashes in both families.
       claims.set(shadowed, (claims.get(shadowed) ?? new Set()).add(frontend));
     }
     for (const [pair, { frontend, served, shadowed }] of pairs) {

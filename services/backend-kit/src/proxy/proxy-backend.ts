@@ -17,9 +17,9 @@ import type { RuleChange, RuleDifference } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
 
 /**
- * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and
- * repairs rules for the view of the node; with options it prints (`--dry-run`), compares (`--diff`) or removes
- * (`--cleanup`) them. Everything that service proxies share is in this folder; a backend only describes its rules.
+ * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and repairs
+ * rules for the view of the node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`)
+ * them. This folder holds everything that service proxies share; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, aliases, description, examples, proxyMode } = spec;
@@ -83,14 +83,14 @@ function flagOf({ options: [{ flags }] }: ProxyAlternative): string {
   return flags;
 }
 
-/** Returns the names of the given options that select another run than serving. */
+/** Returns the names of the given options that select a run other than serving. */
 function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
   return ["dryRun", "diff", "cleanup", ...alternatives.map(({ name }) => name)].filter(
     (name) => options[name] === true,
   );
 }
 
-/** Returns the task that the options select: serve, print, compare, clean up, or an alternative. */
+/** Returns the task that the options select: serving, printing, comparing, cleaning up, or an alternative. */
 function makeTask<Change extends RuleChange>(
   spec: ProxySpec<Change>,
   options: ParsedOptions,
@@ -142,7 +142,7 @@ function makeTask<Change extends RuleChange>(
     options,
     checkMs: isDry ? 0 : period(`${optionPrefix(proxyMode)}SyncPeriod`, 30_000),
     minIntervalMs: period(`${optionPrefix(proxyMode)}MinSyncPeriod`, 100),
-    // A process with several backends does not parse the state options of each.
+    // In a process with several backends, the context already contains the parsed state options.
     state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),
   });
 }
@@ -152,7 +152,7 @@ interface DiffOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
   readonly proxy: ServiceProxy<Change>;
-  /** With destination "nowhere". */
+  /** Its destination is "nowhere". */
   readonly host: ProxyHost;
   readonly context: BackendContext;
   readonly isJson: boolean;
@@ -165,8 +165,8 @@ type FamilyDifference = RuleDifference & { readonly family: Family };
  * The task behind `--diff` of a service proxy: compares the installed rules once with the rules that the view requires,
  * prints the differences, and sets the exit status to 0 (no difference) or 1.
  *
- * Rejects with the error of `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error of reading
- * the rules.
+ * Rejects with the error from `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error from
+ * reading the rules.
  */
 function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task {
   return { name: `backend/${options.name}/diff`, run: (signal) => run(options, signal) };
@@ -188,7 +188,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   });
   let outcome: { readonly cause?: unknown } | undefined;
   const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
-    // A failure is an answer, too, and is not repeated.
+    // A failure is also a result, and the comparison is not repeated after it.
     outcome = (await rules.sync(view, "all", { committing: () => undefined })).failure ?? {};
   };
   await backendTask({ ...context, name: `${name}-diff`, isOnce: true, state: undefined, onChanges }).run(signal);

@@ -11,14 +11,14 @@ import { InvalidArgumentError } from "commander";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/local-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** Options that decide which packets are served and masqueraded; kube-proxy's names. */
+/** Options that determine which packets are served and masqueraded, with kube-proxy's names. */
 export const planOptions: readonly OptionSpec[] = [
   {
     ...repeatable(
       "--cluster-cidr <cidrs>",
       "addresses of all pods, one CIDR per family, for --detect-local-mode ClusterCIDR",
     ),
-    // KPNG's name.
+    // KPNG's name for the option.
     aliases: ["--cluster-cidrs"],
   },
   {
@@ -44,8 +44,8 @@ export const planOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * Returns the first word of the names of a mode's options: that of kube-proxy's mode whose rules the proxy has.
- * kpng-ebpf and kpng-userspace have rules of nftables.
+ * Returns the prefix of a mode's option names: the kube-proxy mode whose kind of rules the proxy has. kpng-ebpf and
+ * kpng-userspace have nftables rules.
  */
 export function optionPrefix(proxyMode: string): "iptables" | "ipvs" | "nftables" {
   return proxyMode === "iptables" || proxyMode === "ipvs" ? proxyMode : "nftables";
@@ -74,7 +74,7 @@ export function paceOptions(proxyMode: string): readonly OptionSpec[] {
 
 /**
  * Parses {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
- * include it.
+ * include this range.
  *
  * Errors: BAD_OPTION for invalid values and combinations.
  */
@@ -98,7 +98,7 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
   };
 }
 
-/** Returns a parser for an option with a fixed list of values. */
+/** Returns a parser for an option with a fixed set of values. */
 export function oneOf(flag: string, values: readonly string[]): (text: string) => string {
   return (text) => {
     if (values.includes(text)) return text;
@@ -119,7 +119,9 @@ function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
 
-/** Allows one CIDR for each family: traffic of pods outside of it would count as traffic from outside the cluster. */
+/**
+ * Accepts only one CIDR per family: traffic from pods outside of it would count as traffic from outside the cluster.
+ */
 function clusterCidrs(texts: readonly string[]): readonly string[] {
   const byFamily = new Map<Family, string>();
   for (const text of texts) {
@@ -144,8 +146,8 @@ function clusterCidrs(texts: readonly string[]): readonly string[] {
 }
 
 /**
- * Parses the name of an interface: at most 15 characters, none with a meaning for iptables or the kernel. Errors:
- * InvalidArgumentError.
+ * Parses the name of an interface: at most 15 characters, none of which has a special meaning for iptables or the
+ * kernel. Errors: InvalidArgumentError.
  */
 function interfaceName(text: string): string {
   if (/^[^\s/+!"\\:]{0,15}$/.test(text)) return text;

@@ -13,29 +13,29 @@ import type { RuleChange, RuleSet } from "./rule-set.ts";
 import type { FamilyOutcome } from "./rule-sets.ts";
 
 /**
- * Description of a service proxy, which its backend passes to `proxyBackend`. A backend implements the interfaces of
+ * Description of a service proxy, which its backend passes to `proxyBackend`. A backend implements the interfaces in
  * this file and `RuleSet`; the rest of this folder is the same for all backends.
  */
 export interface ProxySpec<Change extends RuleChange = RuleChange> {
-  /** Lower-case letters; e.g. "iptables" for `kpng-iptables` and `to-iptables`. */
+  /** Lower-case letters, e.g. "iptables" for `kpng-iptables` and `to-iptables`. */
   readonly name: string;
-  /** KPNG's names of the backend, where they differ. Default: none. */
+  /** KPNG's names for the backend, where they differ. Default: none. */
   readonly aliases?: readonly string[] | undefined;
-  /** kube-proxy's name of the mode, for /proxyMode, `--config` and `--MODE-sync-period`. */
+  /** kube-proxy's name for the mode, used in /proxyMode, `--config` and `--MODE-sync-period`. */
   readonly proxyMode: string;
   readonly description: string;
-  /** Shown below the options; `COMMAND` stands for the words that start the backend. */
+  /** Shown below the options in help; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;
   /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];
-  /** Node-port addresses if `--nodeport-addresses` is not given, as in kube-proxy's mode. Default: all. */
+  /** Default of `--nodeport-addresses`, as in kube-proxy's mode; undefined means all addresses. */
   readonly defaultNodePortAddresses?: "primary" | undefined;
   /**
-   * False if another process cannot read the installed state, because it exists only in the serving process: then the
-   * backend has no `--diff`. Default true.
+   * False if another process cannot read the installed state, because that state exists only in the serving process;
+   * the backend then has no `--diff`. Default true.
    */
   readonly canDiff?: boolean | undefined;
-  /** Other ways to run the program, each selected by an option. */
+  /** Other runs of the program, each selected by an option. */
   readonly alternatives?: readonly ProxyAlternative[] | undefined;
   /** Returns the proxy for parsed options. Errors: BAD_OPTION. */
   makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<Change>;
@@ -46,9 +46,8 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
   /**
-   * True if the process carries the traffic itself: then conntrack is left alone, unless there are
-   * `OpenRuleSets.udpListeners`. Health fails until the first sync, because no rules of an
-   * earlier run serve. Default false.
+   * True if the process carries the traffic itself. Conntrack is then left alone unless `OpenRuleSets.udpListeners` is
+   * given, and health fails until the first sync, because no rules from an earlier run serve. Default false.
    */
   readonly carriesTraffic?: boolean | undefined;
   /**
@@ -56,7 +55,7 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
    * rules at all, so that a retry would not help.
    */
   openRuleSets(host: ProxyHost): Promise<OpenRuleSets<Change>>;
-  /** Removes everything that this backend ever installed under its names. Errors: those of the backend. */
+  /** Removes everything that this backend ever installed under its names. Errors: the backend's own. */
   cleanUp(host: ProxyHost): Promise<void>;
 }
 
@@ -66,28 +65,28 @@ export interface OpenRuleSets<Change extends RuleChange> {
   /** Called after each sync and repair of a family, for the backend's own metrics. */
   readonly onOutcome?: ((outcome: FamilyOutcome<Change>) => void) | undefined;
   /**
-   * Returns the listeners to which conntrack leads UDP clients, from a proxy that carries the traffic itself. Stale
-   * flows are deleted then, too. Default: conntrack is left alone by such a proxy.
+   * For a proxy that carries the traffic itself: returns the listeners to which conntrack directs UDP clients. Stale
+   * flows are then deleted as well. Default: such a proxy leaves conntrack alone.
    */
   readonly udpListeners?: (() => UdpListeners) | undefined;
 }
 
-/** A way to run a proxy other than serving, e.g. a step of a move to another proxy. */
+/** A run of a proxy other than serving, e.g. a step of a move to another proxy. */
 export interface ProxyAlternative {
   /** Key of the option that selects it in `ParsedOptions`. *Shape:* `cleanupKubeProxy` for `--cleanup-kube-proxy`. */
   readonly name: string;
-  /** The selecting option first, then options that apply to this run only. */
+  /** The selecting option first, then options that apply only to this run. */
   readonly options: readonly [OptionSpec, ...OptionSpec[]];
   /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;
 }
 
 /**
- * Destination of the changes of a run.
+ * Where the changes of a run go.
  *
- * - kernel: they are committed.
- * - print: `--dry-run`, each transaction is printed.
- * - nowhere: `--diff` and other runs that only compare.
+ * - kernel: the changes are committed.
+ * - print: each transaction is printed (`--dry-run`).
+ * - nowhere: the changes are discarded (`--diff` and other runs that only compare).
  */
 export type Destination =
   | { readonly kind: "kernel" }
@@ -99,19 +98,19 @@ export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;
   readonly sysctls: Sysctls;
-  /** Returns the node's own addresses, without those of Services, as of the last reading; see `RecentAddresses`. */
+  /** Returns the node's own addresses, without Service addresses, as of the last reading; see `RecentAddresses`. */
   readonly localAddresses: () => AddressSet;
-  /** Makes `localAddresses` read them again. */
+  /** Makes `localAddresses` read the addresses again. */
   readonly forgetAddresses: () => void;
-  /** Accepts requests of a rule set, such as a partial sync for work that is due later. */
+  /** Accepts requests from a rule set, such as a partial sync for work that is due later. */
   readonly requests: SyncRequests;
   readonly log: Log;
   readonly metrics: Registry;
 }
 
 /**
- * Failures of a cleanup, which does all that it can: each failure is logged at once, and the first one is the result.
- * One tool that fails must not keep the rest installed.
+ * Collects the failures of a cleanup, which continues after a failure so that one failing tool does not leave
+ * everything else installed. Each failure is logged immediately, and the first one is the result.
  */
 export class CleanupFailures {
   readonly #log: Log;

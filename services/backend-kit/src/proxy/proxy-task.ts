@@ -35,10 +35,10 @@ interface ProxyTaskOptions<Change extends RuleChange> {
 }
 
 /**
- * The main task of a service proxy: follows the view of the node and installs the rules for it. With `--dry-run` it
- * prints them instead. It connects the parts of this folder to `backendTask`.
+ * Returns the main task of a service proxy. The task follows the view of the node and installs the rules for it, or
+ * prints them with `--dry-run`. It connects the parts in this folder to `backendTask`.
  *
- * Rejects with the error of `openRuleSets` if the node does not support such rules.
+ * The task rejects with the error from `openRuleSets` if the node does not support such rules.
  */
 export function proxyTask<Change extends RuleChange>(serve: ProxyTaskOptions<Change>): Task {
   const { name } = serve;
@@ -50,7 +50,8 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;
-  // First: with parts that are ready, and without this one, the process would count as ready before its rules are open.
+  // Register this part first. If only the other, ready parts existed, the process would count as ready before its rules
+  // are open.
   context.health.setWaiting(name, "not yet synced");
   const { ruleSets, onOutcome, udpListeners } = await proxy.openRuleSets(host);
   const families = ruleSets.map(({ family }) => family);
@@ -79,7 +80,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
     const { inForce, failure } = await (isFromDisk
       ? rules.useSaved(view, isAfterReboot, stages)
       : rules.sync(view, servicesOf(update), stages));
-    // Rule sets that had nothing to commit have not reported this stage; a second report has no effect.
+    // A rule set that had nothing to commit has not reported this stage. A second report has no effect.
     stages.committing();
     if (isCommitted) await after.run(update, inForce);
     if (failure !== undefined) throw failure.cause;
@@ -100,7 +101,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
     name: following.name,
     run: async (stop) => {
       await following.run(stop);
-      // After --once.
+      // With `--once`, finish the search for stale flows before the process ends.
       await after.settled(stop);
     },
   };
@@ -108,17 +109,18 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
 }
 
 /**
- * Returns the Services that `RuleSets.sync` compares. After a failure, a family that succeeded needs only what changed
- * since the last success of all; one that failed compares everything.
+ * Returns the Services that `RuleSets.sync` compares. After a failure, a family that succeeded needs only the Services
+ * that changed since all families last succeeded; the family that failed compares everything.
  */
 function servicesOf({ mode, fullReason, touched }: SyncUpdate): ReadonlySet<ServiceKey> | "all" {
   return mode === "partial" || fullReason === "failure" ? touched : "all";
 }
 
 /**
- * Registers the metric of repairs. Returns the function that counts; it must be called after each sync and repair.
+ * Registers the metric that counts repairs. Returns the counting function, which must be called after each sync and
+ * repair.
  *
- * Exported for the generated reference of the metrics.
+ * Exported for the generated metrics reference.
  */
 export function countRepairs(
   registry: Registry,
@@ -159,10 +161,10 @@ interface DriftCheckOptions {
 }
 
 /**
- * Returns the check that runs at an interval: it lets `RuleSets` compare the installed rules with the desired ones, and
- * repair changes by other programs.
+ * Returns the periodic check, which makes `RuleSets` compare the installed rules with the desired ones and repair
+ * changes by other programs.
  *
- * A check that fails is reported in health (part "drift"), metrics and log, and repeated after the interval.
+ * A failed check is reported in health (part "drift"), metrics and log, and repeated after the interval.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   const { rules, intervalMs, log, health, metrics } = options;
@@ -171,7 +173,7 @@ export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   health.setReady("drift");
   const run = async (): Promise<void> => {
     const outcomes = await rules.repair();
-    // Without a view there was nothing to compare with.
+    // There was no view yet to compare with.
     if (outcomes === undefined) return;
     if (outcomes.failure === undefined) {
       checks.inc({ result: "ok" });

@@ -11,25 +11,26 @@ export interface FamilyPlan {
   /** Keys of all Services, ascending. */
   readonly keys: () => Iterable<ServiceKey>;
   /**
-   * Returns the plan of a Service; undefined if the Service does not exist. Frontends that another Service answers at
+   * Returns the plan of a Service; undefined if the Service does not exist. Frontends at which another Service answers
    * are left out, so no two plans have the same frontend.
    *
-   * *Cost:* the first call for a touched Service returns the plan that its claims were made from, which is then no
-   * longer kept; every further call plans the Service again, in O(ports × endpoints).
+   * *Cost:* the first call for a touched Service returns the plan from which its claims were made, and that plan is
+   * then dropped; every further call plans the Service again, in O(ports × endpoints).
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
   /**
-   * Returns the Service as the view has it, for a backend that carries traffic itself: its annotations, and the
-   * endpoints that only finish the flows they have. Kernel rules depend on neither, and the plan has neither.
+   * Returns the Service as it is in the view, for a backend that carries traffic itself. Unlike the plan, the view has
+   * the Service's annotations and the endpoints that only finish their existing flows; kernel rules depend on neither.
    */
   readonly view?: ((key: ServiceKey) => ServiceView | undefined) | undefined;
 }
 
 /**
- * The rules of one IP family in one kernel mechanism, e.g. nftables: all that the kit knows of the mechanism.
+ * The rules of one IP family in one kernel mechanism, e.g. nftables: this interface is all that the kit knows about the
+ * mechanism.
  *
- * Calls of `sync` and `repair` never overlap; `isInstalled` may be called meanwhile. After a call that rejected, the
- * next one is a sync of all Services.
+ * Calls of `sync` and `repair` never overlap; `isInstalled` may be called during either. If a call rejects, the next
+ * call is a sync of all Services.
  */
 export interface RuleSet<Change extends RuleChange = RuleChange> {
   readonly family: Family;
@@ -38,19 +39,20 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * everything with the kernel. `touched` is "all" whenever `plan.node` differs.
    *
    * Calls `stages.committing` before it changes the kernel, and not at all if there is nothing to change. For work that
-   * is due later it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
+   * is due later, it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
    */
   sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change>;
   /** Compares the installed rules with the rules of the last sync, and repairs them. */
   repair(): Promise<Change>;
   /**
-   * Whether packets to Services reach rules that are installed: of this run or an earlier one. False for rules that end
-   * with their process. While no watcher answers, the saved view is installed only if this is false.
+   * Returns whether packets to Services reach installed rules, either from this run or from an earlier one. False for
+   * rules that end with their process. While no watcher answers, the saved view is installed only if the result is
+   * false.
    */
   isInstalled(): Promise<boolean>;
-  /** Rules of the last plan, for inspection. */
+  /** The rules for the last plan, for inspection. */
   readonly desired: RuleList;
-  /** Rules that were read or committed last, for inspection. */
+  /** The rules that were last read or committed, for inspection. */
   readonly installed: RuleList;
   /** Called at the end of the process: closes sockets, or removes rules that end with the process. */
   close?(): Promise<void>;
@@ -61,7 +63,7 @@ export interface RuleList {
   readonly count: () => number;
   /** One rule per line, in a fixed order. */
   readonly lines: () => readonly string[];
-  /** Rules that serve one Service, in the same form. Default: the lines that name it. */
+  /** Rules that serve one Service, in the same form. Default: the lines that name the Service. */
   readonly linesOf?: (service: ServiceKey) => readonly string[];
 }
 
@@ -71,7 +73,7 @@ export interface RuleChange {
   readonly mode: SyncMode | "none";
   /** Size of the change, for the log. *Shape:* `{ chains: 3, example: "KPNG-SVC-XPGD46QRK7WJZT7O" }`. */
   readonly fields: LogFields;
-  /** Start of the committed text, at most 64 KiB; "" if nothing was committed. */
+  /** The beginning of the committed text, at most 64 KiB; "" if nothing was committed. */
   readonly transaction: string;
   /** Returns the rules that differed. Valid only until the next sync or repair. */
   readonly differences: () => readonly RuleDifference[];
@@ -93,8 +95,9 @@ export interface RuleDifference {
 export const maxTransactionLength = 64 * 1024;
 
 /**
- * Returns the start of a committed text, at most {@link maxTransactionLength}, which a `RuleChange` keeps for
- * inspection. It is a copy: a substring would keep the whole text in memory, many megabytes after a full sync.
+ * Returns the beginning of a committed text, at most {@link maxTransactionLength}, which a `RuleChange` keeps for
+ * inspection. It is a copy, because a substring would keep the whole text in memory, which is many megabytes after a
+ * full sync.
  */
 export function transactionStart(text: string): string {
   return Buffer.from(text.slice(0, maxTransactionLength)).toString();

@@ -29,7 +29,7 @@ interface RuleSetsOptions<Change extends RuleChange> {
   readonly metrics?: Registry | undefined;
   /** Default: the addresses of this machine's interfaces. */
   readonly localAddresses?: (() => AddressSet) | undefined;
-  /** Called before each repair and each sync except one of given Services: they must not use an earlier reading. */
+  /** Called before each repair and each sync of all Services, because these must not use an earlier reading. */
   readonly forgetAddresses?: (() => void) | undefined;
 }
 
@@ -55,8 +55,8 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Puts a view of a watcher into effect. `touched` are the Services that may differ from the last view that all
-   * families have; "all": also compare the installed rules with the desired ones.
+   * Puts a view from a watcher into effect. `touched` contains the Services that may differ from the last view that all
+   * families have; "all" also compares the installed rules with the desired ones.
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
@@ -66,8 +66,8 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
 
   /**
    * Uses a saved view until a watcher answers: installs it in families without rules in force, and in all families
-   * after a reboot, because other programs may have restored rules of an earlier boot. Other rules stay: they are at
-   * least as new as the saved view.
+   * after a reboot, because other programs may have restored rules from an earlier boot. Otherwise rules in force stay,
+   * because they are at least as new as the saved view.
    */
   useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
@@ -116,9 +116,9 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
   readonly elapsedMs: number;
   readonly result:
     | { readonly kind: "done"; readonly change: Change }
-    /** Rules of an earlier run were left in force, because no watcher has answered yet. */
+    /** Rules from an earlier run were left in force, because no watcher has answered yet. */
     | { readonly kind: "kept" }
-    /** `mode` is how much was compared. */
+    /** `mode` says how much was compared. */
     | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode };
 }
 
@@ -129,14 +129,14 @@ interface FamilyRulesOptions<Change extends RuleChange>
   readonly localAddresses: () => AddressSet;
 }
 
-/** The error of a call that failed; undefined if it did not. */
+/** The error of a failed call; undefined if the call succeeded. */
 export type Failure = { readonly cause: unknown } | undefined;
 
 const noStages: SyncStages = { committing: () => undefined };
 
 /**
- * The rules of one IP family of a service proxy: a rule set with its planner, and what `kpng get rules` shows of its
- * last changes (`--inspect-socket`). Calls must not overlap; none rejects.
+ * The rules of one IP family of a service proxy: a rule set with its planner, and the details of its last changes that
+ * `kpng get rules` shows (`--inspect-socket`). Calls must not overlap; none rejects.
  */
 export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
@@ -144,9 +144,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   /** How much the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
-  /** Whether the installed rules are those of the last call: not at the start, and after a failure. */
+  /** True if the installed rules are those of the last call; false at the start and after a failure. */
   #areKnown = false;
-  /** Whether rules of an earlier run stay in force, because no watcher has answered yet. */
+  /** True while rules from an earlier run stay in force, because no watcher has answered yet. */
   #isKeeping = false;
   #shown: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "lastTransaction" | "drift" | "repairCount"> = {
     readAtMs: undefined,
@@ -195,8 +195,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Puts a view into effect. `touched` are the Services that may differ from the view in force; "all": every Service,
-   * and the installed rules are compared as well.
+   * Puts a view into effect. `touched` contains the Services that may differ from the view in force; "all" means every
+   * Service, and then the installed rules are compared as well.
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<Failure> {
     this.#isKeeping = false;
@@ -215,7 +215,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     });
   }
 
-  /** Undoes changes that other programs made to the rules. `view` is that of the last sync. */
+  /** Undoes changes that other programs made to the rules. `view` is the view of the last sync. */
   repair(view: NodeView): Promise<Failure> {
     return this.#attempt("repair", async () => {
       if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
@@ -271,7 +271,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 function linesOf(rules: RuleList, service: ServiceKey | undefined): readonly string[] {
   if (service === undefined) return rules.lines();
   if (rules.linesOf !== undefined) return rules.linesOf(service);
-  // Letters, digits, dashes and dots may continue a name: "ns/web" is not a part of "ns/web-1".
+  // Letters, digits, dashes and dots may continue a name, so the "ns/web" in "ns/web-1" must not match.
   const name = new RegExp(`(?<![\\w.-])${RegExp.escape(service)}(?![\\w.-])`);
   return rules.lines().filter((line) => name.test(line));
 }

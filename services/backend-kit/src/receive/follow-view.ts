@@ -42,18 +42,20 @@ export interface FollowOptions extends WatchOptions {
 
 /** State of the connection to the watcher, for health and metrics. */
 export type ConnectionState =
-  /** A batch was applied up to this revision. */
+  /** A batch was applied, and the view is now at this revision. */
   | { readonly kind: "synced"; readonly revision: bigint }
   /**
-   * The digest that the watcher sent is not that of the received view. The whole view is requested again; if the view
-   * was whole already, it is used as it is.
+   * The digest that the watcher sent does not match the received view. The whole view is requested again; if this
+   * stream had already brought the whole view, it is used as it is.
    */
   | { readonly kind: "diverged" }
-  /** A state older than the one before was accepted, because no watcher offered a newer one. */
+  /** A state older than the current one was accepted, because no watcher offered a newer state. */
   | { readonly kind: "older" }
-  /** The watcher asked the client to reconnect to another replica (moved), or is busy (refused). Neither is a fault. */
+  /**
+   * The watcher asked the client to reconnect to another replica (moved), or it is busy (refused). Neither is a fault.
+   */
   | { readonly kind: "moved" | "refused"; readonly reason: string }
-  /** The watcher offered a state that is older than the one before. It is not applied; another watcher is tried. */
+  /** The watcher offered a state older than the current one. That state is not applied; another watcher is tried. */
   | { readonly kind: "behind"; readonly reason: string }
   | { readonly kind: "lost"; readonly reason: string };
 
@@ -62,8 +64,8 @@ export type ConnectionState =
  *
  * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
  * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream
- * starts with digests of it, and the watcher answers with the differences. A Go watcher sends the whole view instead,
- * which is compared with the old one here: the yielded changes are always the real differences.
+ * starts with digests of this view, and the watcher answers with the differences. A Go watcher sends the whole view
+ * instead; it is compared with the old view here, so the yielded changes are always the real differences.
  *
  * Ends when `signal` aborts; never throws.
  */
@@ -87,14 +89,14 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
           log.error("older state accepted: no watcher offered a newer one", { revision: Number(batch.revision) });
         }
         const update = state.apply(batch);
-        // Only now: if this state is invalid, it must not make a valid one count as older.
+        // Record the state only after it was applied: an invalid state must not make a valid one count as older.
         batch.applied?.();
         reconnect.progressed();
         onConnection?.({ kind: "synced", revision: batch.revision });
         yield update;
       }
     } catch (error) {
-      // After a faulty stream the next one must bring the whole view.
+      // After a faulty stream, the next stream must bring the whole view.
       const code = error instanceof BackendError ? error.code : undefined;
       if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") digests.clear();
       if (code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
@@ -113,16 +115,16 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
 /**
  * Opens one stream to a watcher and yields its batches.
  *
- * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that ignores
+ * The caller sets the pace: at most 32 requested batches are outstanding (only one if the watcher ignores
  * `WatchReq.Count`). The watcher merges further changes.
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
  * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
- * the digest of the received view is not the watcher's, STATE_BEHIND if the gate refuses a state; `digests` is then
- * unchanged. The caller calls `applied` of each batch that it could apply.
+ * the digest of the received view differs from the watcher's, STATE_BEHIND if the gate refuses a state; `digests` is
+ * then unchanged. The caller must call `applied` of each batch that it has applied.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
-  // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
+  // If the caller leaves its loop, the gRPC call must end as well, and with it the stream on the watcher's side.
   const stop = new AbortController();
   options.digests?.discard();
   const requests = new WatchRequests(options);
@@ -138,7 +140,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   let isChecked = true;
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
-    // A later batch shows that the server of the watcher answers again.
+    // A later batch shows that the watcher's own server answers again.
     const admit = (mark: SyncMark): Admission => admitState(mark, options, isFirst && isStale);
     const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);
@@ -151,7 +153,8 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     return { ...batch, applied: admission.applied, ...(isDigestWrong ? { isDigestWrong } : {}) };
   };
   try {
-    // No variable holds the batch: a suspended generator keeps its variables, and the first batch is the whole view.
+    // Do not store the batch in a variable: a suspended generator keeps its variables alive, and the first batch is the
+    // whole view.
     for (let isFirst = true; ; isFirst = false) yield await nextBatch(isFirst);
   } catch (error) {
     if (signal.aborted) return;
@@ -197,7 +200,8 @@ async function readBatch(
         }
         const admission = admit(op.mark);
         const isOlder = admission.verdict === "accept";
-        // One by one: as many as the cluster has endpoints would be too many arguments for one call.
+        // Add deletions one by one: there may be as many as the cluster has endpoints, too many arguments for a single
+        // `push`.
         for (const ref of digests?.commit() ?? []) changes.push(...deletionOf(ref));
         checkViewBytes("view", digests?.bytes ?? 0, maxViewBytes);
         return { batch: { isReset, isResumed, isOlder, changes, ...markFields(op.mark) }, mark: op.mark, admission };
@@ -214,7 +218,7 @@ async function readBatch(
 }
 
 /**
- * Passes the state of a sync marker through the gate, before the batch takes effect. Errors: STATE_BEHIND if the gate
+ * Passes the state of a sync marker through the gate before the batch takes effect. Errors: STATE_BEHIND if the gate
  * refuses it.
  */
 function admitState({ position }: SyncMark, { gate, digests }: WatchOptions, isStale: boolean): Admission {
@@ -258,7 +262,7 @@ async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpI
 function describeLoss(cause: unknown, isFirst: boolean): BackendError {
   const error = ConnectError.from(cause);
   const message = withoutOpensslTrace(error.message);
-  // Later, a closed connection means that the watcher stopped.
+  // Once the stream has started, a closed connection means that the watcher stopped, so the hint for it would mislead.
   const isMisleading = !isFirst && error.code === Code.Canceled;
   const hint = isMisleading ? undefined : failureHint(message);
   const advice = hint === undefined ? "" : ` (${hint})`;
@@ -278,10 +282,14 @@ function decode(item: OpItem): LocalOp {
   }
 }
 
-/** Maximum size of a packed message after decompression, in bytes; `BatchOp.Size` in the proto file sets it. */
+/**
+ * Maximum size of a packed message after decompression, in bytes, as specified for `BatchOp.Size` in the proto file.
+ */
 const maxSize = 64 * 1024 * 1024;
 
-/** Base-2 logarithm of the largest Zstandard window that a message may ask for, in bytes; the window is memory too. */
+/**
+ * Base-2 logarithm of the largest Zstandard window that a message may request, in bytes; the window also takes memory.
+ */
 const maxWindowLog = 26;
 
 /**
@@ -291,8 +299,8 @@ const maxWindowLog = 26;
  * *Bound:* one decompressed message, at most `maxMessageBytes` (default and maximum 64 MiB). Its operations are decoded
  * one by one.
  *
- * Errors: BAD_STREAM for a packed message of another size than it declares, in an unknown encoding, or with Sync or
- * another packed message in it.
+ * Errors: BAD_STREAM for a packed message whose size is not the declared one, whose encoding is unknown, or that
+ * contains Sync or another packed message.
  */
 export async function* unpackOps(ops: AsyncIterable<OpItem>, maxMessageBytes = maxSize): AsyncGenerator<OpItem> {
   for await (const item of ops) {
@@ -332,7 +340,7 @@ function decompress(encoding: Encoding, items: Uint8Array, size: number): Uint8A
   if (encoding !== Encoding.Zstd) throw badMessage(`in the unknown encoding ${encoding}`);
   try {
     return zstdDecompressSync(items, {
-      // One byte more shows that the message is too long; and 0 would mean no limit.
+      // Allow one byte more, which shows that the message is too long; besides, 0 would mean no limit.
       maxOutputLength: size + 1,
       params: { [constants.ZSTD_d_windowLogMax]: maxWindowLog },
     });

@@ -10,21 +10,25 @@ type StagedOp =
   | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly item: ItemRecord }
   | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
 
-/** Hash of an item in the lower 64 bits, and its estimated memory in bytes above. As one number, it takes 24 bytes. */
+/**
+ * Hash of an item in the lower 64 bits, and its estimated memory, in bytes, in the bits above. As one number, a record
+ * takes 24 bytes.
+ */
 type ItemRecord = bigint;
 
 /**
- * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
+ * Digests of the items that earlier batches contained. An item is one Service, endpoint or node.
  *
- * `followView` keeps one for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`), so that
- * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest.
+ * `followView` keeps one instance for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`),
+ * so that the watcher sends only the items that differ, and after each batch `watchBatches` compares them with the
+ * watcher's digest.
  *
  * Operations are staged until their batch is complete, so a stream that breaks inside a batch changes nothing.
  *
- * *Bound:* path and hash of each item of the view, about 150 bytes each.
+ * *Bound:* path and hash of each item in the view, about 150 bytes per item.
  */
 export class ItemDigests {
-  /** Items by Set (the kind of item) and path. */
+  /** Items, keyed by Set (the kind of item) and path. */
   readonly #items = new Map<SetName, Map<string, ItemRecord>>();
   #digests = new BucketDigests();
   #digest = 0n;
@@ -36,7 +40,7 @@ export class ItemDigests {
     return this.#items.size === 0 ? undefined : this.#digests.toBytes();
   }
 
-  /** Digest of the view: the exclusive or of the hashes of all items, as in EmptyOp.Digest of the proto file. */
+  /** Digest of the view: the exclusive or of all item hashes, as specified for EmptyOp.Digest in the proto file. */
   get view(): bigint {
     return this.#digest;
   }
@@ -52,7 +56,7 @@ export class ItemDigests {
     this.#staged = [];
   }
 
-  /** True if the current batch keeps every item, and puts and deletes none. */
+  /** True if the current batch keeps every item and neither puts nor deletes any. */
   get isUnchanged(): boolean {
     return this.#staged.every((op) => op.kind === "keep" && this.#outside(op.buckets).length === 0);
   }
@@ -96,8 +100,8 @@ export class ItemDigests {
   }
 
   /**
-   * Applies the batch. Returns the items that it deletes without a Delete operation: those of a bucket that Keep does
-   * not name, if the batch does not put them again. Endpoints come before Services.
+   * Applies the batch. Returns the items that the batch deletes without a Delete operation: the items in buckets that
+   * Keep does not name, unless the batch puts them again. Endpoints come before Services.
    */
   commit(): readonly Ref[] {
     const staged = this.#staged;

@@ -1,15 +1,15 @@
 import { type OpItem, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BackendError } from "../types/backend-error.ts";
 
-/** Memory of an item besides its texts, in bytes; measured with Node.js 24, rounded up. */
+/** Memory that an item takes in addition to its strings, in bytes; measured with Node.js 24 and rounded up. */
 const bytesOf = { service: 900, other: 300 } as const;
 
-/** How often a text of an item is in memory: in the path or the key, and in a field. */
+/** Number of copies of each of an item's strings in memory: one in the path or the key, and one in a field. */
 const textCopies = 2;
 
 /**
- * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. The sum over a batch
- * is limited, so that a faulty watcher cannot fill the memory of a node. O(1).
+ * Estimates the memory that a stream operation takes until its batch is applied, in bytes. The sum over a batch is
+ * limited, so that a faulty watcher cannot fill a node's memory. O(1).
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
   switch (op.case) {
@@ -28,17 +28,18 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
 }
 
 /**
- * Default limit of the view and of each batch for a memory limit, in bytes: a third. A view of 250 000 endpoints takes
- * 150 MB. While a whole view replaces another one, both are in memory, and the rest of the process needs memory too.
- * Pure.
+ * Returns the default limit for the view and for each batch, in bytes: a third of the memory limit. A view of 250 000
+ * endpoints takes 150 MB. While a whole view replaces another one, both are in memory, and the rest of the process
+ * needs memory as well. Pure.
  */
 export function defaultViewBytes(memoryBytes: number): number {
   return Math.floor(memoryBytes / 3);
 }
 
 /**
- * Default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, at most a 128th of the memory, and at
- * least 2 MiB. A decoded message of empty numbers takes 32 times its size. Our watchers send at most 1.5 MiB. Pure.
+ * Returns the default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, but at most a 128th of the
+ * memory and at least 2 MiB. A message that consists of empty numbers takes 32 times its size when decoded. Our
+ * watchers send at most 1.5 MiB. Pure.
  */
 export function defaultMessageBytes(memoryBytes: number): number {
   return Math.min(64 * 1024 * 1024, Math.max(2 * 1024 * 1024, Math.floor(memoryBytes / 128)));

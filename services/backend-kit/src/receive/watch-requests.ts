@@ -17,7 +17,7 @@ import { Wakeup } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import type { ItemDigests } from "./item-digests.ts";
 
-/** Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. */
+/** Options of one stream from a watcher, for `watchBatches` and for `followView`, which calls it. */
 export interface WatchOptions {
   readonly transport: Transport;
   /** At most 253 characters. A node that the cluster does not know is allowed. */
@@ -27,28 +27,28 @@ export interface WatchOptions {
   /** Maximum size of a message after decompression, in bytes. Default and maximum 64 MiB. */
   readonly maxMessageBytes?: number | undefined;
   /**
-   * Maximum memory that the view may take, and each batch, in bytes; `estimateOpBytes` estimates it. A batch or a view
-   * beyond it ends the stream. Default: no limit.
+   * Maximum memory that the view and each batch may take, in bytes, as estimated by `estimateOpBytes`. A larger batch
+   * or view ends the stream. Default: no limit.
    */
   readonly maxViewBytes?: number | undefined;
   /** Protocol features that this client supports. Default: all that this library supports. */
   readonly features?: readonly Feature[] | undefined;
   /**
-   * Digests of the view that earlier streams brought. A watcher that supports them sends only the differences. Each
-   * batch updates them.
+   * Digests of the view that earlier streams brought, updated by each batch. A watcher that supports digests sends only
+   * the differences.
    */
   readonly digests?: ItemDigests | undefined;
-  /** Lets through only states that are not older than those of earlier streams. Default: all. */
+  /** Lets a state through only if it is not older than the states from earlier streams. Default: lets all through. */
   readonly gate?: ForwardGate | undefined;
-  /** Results of syncs, sent to a watcher that accepts acknowledgements. */
+  /** Sync results, sent to a watcher that accepts acknowledgements. */
   readonly acks?: Acknowledgements | undefined;
   /** Name and version of this program, shown in the watcher's list of subscribers. */
   readonly program?: { readonly name: string; readonly version: string } | undefined;
 }
 
 /**
- * Maximum number of requested batches that have not arrived. With many, the next batch need not wait for a request;
- * with few, the watcher merges changes for a slow backend instead of sending each of them.
+ * Maximum number of requested batches that have not arrived. A high number means that the next batch need not wait for
+ * a request; a low number means that the watcher merges changes for a slow backend instead of sending each one.
  */
 export const maxOutstanding = 32;
 
@@ -59,14 +59,14 @@ export const maxOutstanding = 32;
 const defaultAckIntervalMs = 100;
 
 /**
- * Maximum random extension of the interval, as a fraction of it. All nodes apply the same change at the same time, and
- * their acknowledgements should not arrive together.
+ * Maximum random extension of the interval, as a fraction of the interval. All nodes apply a change at the same time,
+ * but their acknowledgements should not all arrive together.
  */
 const ackJitter = 0.5;
 
 /**
- * Time after which the receipt of a batch is confirmed by a request of its own, in milliseconds. Usually the
- * acknowledgement of the batch confirms it earlier. Longer if the interval between acknowledgements is longer.
+ * Time after which the receipt of a batch is confirmed by a separate request, in milliseconds. Usually the batch's
+ * acknowledgement confirms it earlier. The time is longer if the interval between acknowledgements is longer.
  */
 const minConfirmDelayMs = 1_000;
 
@@ -82,11 +82,11 @@ export class WatchRequests {
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
   #isRequested = false;
-  /** Number of batches that were requested and have not arrived. */
+  /** Number of requested batches that have not arrived yet. */
   #outstanding = 0;
-  /** Sync marker of the last batch; undefined before the first. */
+  /** Sync marker of the last batch; undefined before the first batch. */
   #mark: SyncMark | undefined;
-  /** Receipt of the oldest batch that is not confirmed to the watcher; undefined if all are. */
+  /** Time at which the oldest unconfirmed batch was received; undefined if all are confirmed to the watcher. */
   #unconfirmedSinceMs: number | undefined;
   #nextAckMs = Number.NEGATIVE_INFINITY;
 
@@ -104,7 +104,7 @@ export class WatchRequests {
     });
   }
 
-  /** Requests another batch, because the backend is ready for one. */
+  /** Requests another batch, because the backend is ready for it. */
   next(): void {
     this.#isRequested = true;
     this.#wakeup.wake();
@@ -120,7 +120,7 @@ export class WatchRequests {
     this.#wakeup.wake();
   }
 
-  /** Yields the messages of the stream when they are due, until `signal` aborts. */
+  /** Yields the stream's messages when they are due, until `signal` aborts. */
   async *send(signal: AbortSignal): AsyncGenerator<WatchReq, void, void> {
     while (!signal.aborted) {
       const nowMs = performance.now();
@@ -148,7 +148,9 @@ export class WatchRequests {
     return this.#mark?.ackIntervalMs || defaultAckIntervalMs;
   }
 
-  /** Time at which a request confirms the receipt of the last batch; in the past if it is confirmed. */
+  /**
+   * Time at which a request will confirm the receipt of the last batch; in the past if the batch is already confirmed.
+   */
   #confirmAtMs(): number {
     if (this.#unconfirmedSinceMs === undefined) return Number.NEGATIVE_INFINITY;
     return this.#unconfirmedSinceMs + Math.max(minConfirmDelayMs, 2 * this.#ackIntervalMs);
@@ -186,15 +188,15 @@ export class WatchRequests {
 
 /** Result of the last attempt to apply a batch. */
 interface SyncResult {
-  /** Run of the watcher that the revisions belong to. */
+  /** Watcher run to which the revisions belong. */
   readonly instance: string;
-  /** Newest applied revision; 0 for none yet. */
+  /** Newest applied revision; 0 if none has been applied yet. */
   readonly applied: bigint;
   /** Revision that could not be applied; 0 if the last attempt succeeded. */
   readonly failed: bigint;
   readonly error: string;
   readonly times: SyncTimes | undefined;
-  /** End of the attempt, in milliseconds of the monotonic clock. */
+  /** Time at which the attempt ended, in milliseconds of the monotonic clock. */
   readonly atMs: number;
 }
 
@@ -205,10 +207,10 @@ const maxEarlier = 32;
 const maxErrorLength = 1_000;
 
 /**
- * Results of syncs that the watcher has not been told yet. It outlives streams, so that a result is not lost with a
- * connection. `WatchRequests` decides when they are sent, and belongs to one stream.
+ * Sync results that have not been sent to the watcher yet. This object outlives streams, so that no result is lost with
+ * a connection; `WatchRequests`, which belongs to one stream, decides when the results are sent.
  *
- * *Bound:* the newest result, and the times of the newest 32 unsent ones before it.
+ * *Bound:* the newest result, and the times of up to 32 earlier unsent results.
  */
 export class Acknowledgements implements SyncObserver {
   #state: SyncResult | undefined;
@@ -220,7 +222,7 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times });
   }
 
-  /** The update changes nothing, so it counts as applied. */
+  /** Records an update that changes nothing as applied. */
   settled(update: ViewUpdate): void {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times: undefined });
   }
@@ -231,14 +233,12 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance, applied, failed: revision, error: reason.slice(0, maxErrorLength), times });
   }
 
-  /** For the stream: calls `listener` after each new result. */
+  /** For the stream: registers `listener`, which is called after each new result. */
   onUpdate(listener: () => void): void {
     this.#listener = listener;
   }
 
-  /**
-   * For the stream: returns the results that this run of the watcher has not been sent; undefined if there are none.
-   */
+  /** For the stream: returns the results that have not been sent to this watcher run; undefined if there are none. */
   takeUnsent(instance: string): Ack | undefined {
     const state = this.#state;
     if (state === undefined || !this.#isUnsent || state.instance !== instance) return undefined;
@@ -255,8 +255,8 @@ export class Acknowledgements implements SyncObserver {
   }
 
   /**
-   * For the first request of a stream: the failure of the last attempt, whichever watcher its revision came from;
-   * undefined if the attempt succeeded. So a restarted watcher shows a failing node at once.
+   * For the first request of a stream: returns the failure of the last attempt, no matter which watcher its revision
+   * came from; undefined if the attempt succeeded. This way a restarted watcher shows a failing node immediately.
    */
   lastFailure(): ApplyFailure | undefined {
     const state = this.#state;
@@ -266,7 +266,8 @@ export class Acknowledgements implements SyncObserver {
   }
 
   /**
-   * For a new stream: marks the newest result as unsent. It is sent if the stream is from the same run of the watcher.
+   * For a new stream: marks the newest result as unsent. The result is sent if the stream belongs to the same watcher
+   * run.
    */
   resend(): void {
     // The watcher measures each revision on the stream that carried it, and that stream is gone.

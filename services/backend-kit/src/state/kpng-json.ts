@@ -3,15 +3,15 @@ import { compareText } from "@kpng/model/collections.ts";
 import type { NodeView, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Protocol, Service, ServicePort, UnknownPort } from "@kpng/model/service.ts";
 
-/** Numbers of KPNG's enum, which the JSON contains. */
+/** Values of KPNG's enum as they appear in the JSON. */
 const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };
 
 /**
- * Returns the lines that `kpng-json` prints and `kpng-callout` passes to its program, one per Service with its line
- * end, sorted by namespace and then name as in KPNG.
+ * Returns the lines that `kpng-json` prints and `kpng-callout` passes to its program, one per Service including its
+ * line end, sorted by namespace and then by name as in KPNG.
  */
 export function* formatViewLines(view: NodeView): Generator<string, void, void> {
-  // By key alone "a-b/x" would come before "a/x", because a dash is less than a slash.
+  // Sorted by key alone, "a-b/x" would come before "a/x", because a dash sorts before a slash.
   const services = [...view.services.values()].sort(
     ({ service: a }, { service: b }) => compareText(a.namespace, b.namespace) || compareText(a.name, b.name),
   );
@@ -20,12 +20,13 @@ export function* formatViewLines(view: NodeView): Generator<string, void, void> 
 
 /**
  * Returns a Service with its endpoints as one line of JSON without line end, as Go's encoding/json writes KPNG's
- * structs: zero values left out, `<`, `>`, `&` escaped, the keys of maps sorted (but numbers first).
+ * structs: without zero values, with `<`, `>` and `&` escaped, and with map keys sorted (except that numbers come
+ * first).
  *
  * *Source:* kpng `examples/pipe-exec`, `fullstate.ServiceEndpoints`.
  */
 export function formatServiceLine({ service, endpoints }: ServiceView): string {
-  // KPNG has no endpoints without a scope; the ones that only kernel backends need would be misread as usable.
+  // KPNG has no endpoints without a scope; endpoints that only kernel backends need would be misread as usable.
   const usable = endpoints.filter(({ scopes }) => scopes.internal || scopes.external);
   const fields = { Service: serviceFields(service), Endpoints: given(usable.map(endpointFields)) ?? null };
   // Go also escapes these characters, which occur only in strings.
@@ -35,7 +36,7 @@ export function formatServiceLine({ service, endpoints }: ServiceView): string {
   );
 }
 
-/** Returns undefined, which JSON leaves out, for the zero value of a Go type. */
+/** Returns undefined, which JSON omits, for the zero value of a Go type. */
 function given<Value extends string | number | boolean | readonly unknown[]>(value: Value): Value | undefined {
   const isZero = Array.isArray(value) ? value.length === 0 : !value;
   return isZero ? undefined : value;
@@ -64,7 +65,7 @@ function serviceFields(service: Service) {
     MapIP: given(service.mapIP),
     Ports: given([...service.ports, ...(service.unknownPorts ?? [])].map(portFields)),
     ExternalTrafficToLocal: given(service.externalTrafficPolicy === "Local"),
-    // A oneof is a Go interface, which has no omitempty.
+    // A oneof is a Go interface without omitempty, so its zero value appears as null.
     SessionAffinity: affinity === undefined ? null : { ClientIP: { TimeoutSeconds: given(affinity) } },
     InternalTrafficToLocal: given(service.internalTrafficPolicy === "Local"),
     HealthCheckNodePort: given(service.healthCheckNodePort),
@@ -91,7 +92,7 @@ function endpointFields({ hostname, addresses: ips, isOnNode, ports, scopes }: V
   };
 }
 
-/** Returns a set of addresses: undefined stays absent, an empty set is an empty object. */
+/** Returns a set of addresses in KPNG's form: undefined stays absent, and an empty set becomes an empty object. */
 function addresses(set: AddressSet | undefined) {
   return set && { V4: given(set.v4.toSorted(compareText)), V6: given(set.v6.toSorted(compareText)) };
 }

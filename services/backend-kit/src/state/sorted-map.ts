@@ -8,7 +8,7 @@ type Chunk<K, V> = readonly (readonly [K, V])[];
 /**
  * An immutable map that iterates in ascending order of its keys.
  *
- * A changed copy shares its unchanged parts with the original, so old and new view together need little memory.
+ * A changed copy shares its unchanged parts with the original, so an old and a new view together need little memory.
  *
  * *Cost:* `get` O(log n); `with` O(changes × √n); `from` O(n log n).
  */
@@ -22,13 +22,13 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
     this.size = size;
   }
 
-  /** Returns a map of the entries; of entries with the same key the last one counts. */
+  /** Returns a map of the entries; if several have the same key, the last one counts. */
   static from<K extends string, V>(entries: Iterable<readonly [K, V]>): SortedMap<K, V> {
     const sorted = [...new Map(entries)].sort(([a], [b]) => compareText(a, b));
     return new SortedMap(split(sorted), sorted.length);
   }
 
-  /** Returns a copy with these values; undefined removes the key. */
+  /** Returns a copy with these changes; the value undefined removes its key. */
   with(changes: ReadonlyMap<K, V | undefined>): SortedMap<K, V> {
     const changesByChunk = new Map<number, [K, V | undefined][]>();
     for (const [key, value] of changes) {
@@ -40,7 +40,7 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
     let size = this.size;
     const indexes = [...changesByChunk.keys()].sort((a, b) => b - a);
     const chunks = [...this.#chunks];
-    // From the last to the first, so that an index still fits after others were split or removed.
+    // Go from the last chunk to the first, so that the remaining indexes stay valid after a chunk is split or removed.
     for (const index of indexes) {
       const before = chunks[index] ?? [];
       const entries = new Map(before);
@@ -84,7 +84,7 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
     for (const [key, value] of this) visit(value, key, this);
   }
 
-  /** Index of the last chunk that begins at or before `key`; 0 if none does. */
+  /** Returns the index of the last chunk that begins at or before `key`; 0 if none does. */
   #chunkOf(key: K): number {
     const chunks = this.#chunks;
     return Math.max(0, lowerBound(chunks.length, (at) => compareText(chunks[at]?.[0]?.[0] ?? "", key) <= 0) - 1);

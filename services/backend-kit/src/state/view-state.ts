@@ -6,18 +6,19 @@ import { BackendError } from "../types/backend-error.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
 import { SortedMap } from "./sorted-map.ts";
 
-/** A view whose Services are in a map that shares unchanged parts between versions. */
+/** A view that keeps its Services in a map whose versions share their unchanged parts. */
 interface SortedView extends NodeView {
   readonly services: SortedMap<ServiceKey, ServiceView>;
 }
 
 /**
- * Holds the view of a node across reconnections, and is the only place that changes it.
+ * Holds the view of a node across reconnections; the view is changed only here.
  *
  * Each batch is applied to a copy of the Services that it names, and the result is taken only if the whole batch is
- * valid. What equals the previous view stays the same object, so *touched* Services are found once, here, by identity;
- * the set travels with the view to the sync loop, the planner and the rule sets. A whole view (a batch with Reset)
- * does not discard the previous one: both are compared, so that only real differences are touched.
+ * valid. Parts that equal the previous view stay the same objects, so *touched* Services are determined once, here, by
+ * object identity; the set travels with the view to the sync loop, the planner and the rule sets. A whole view (a batch
+ * with Reset) does not discard the previous view: the two are compared, so that only Services that really differ are
+ * touched.
  */
 export class ViewState {
   #view: SortedView;
@@ -72,7 +73,7 @@ function emptyView(nodeName: string): SortedView {
   return { nodeName, node: undefined, services: SortedMap.from<ServiceKey, ServiceView>([]) };
 }
 
-/** Counts a difference between two views of a Service. Objects that did not change are the same. */
+/** Counts the differences between two views of a Service. Unchanged objects are identical. */
 function count(
   before: ServiceView | undefined,
   after: ServiceView | undefined,
@@ -84,7 +85,7 @@ function count(
   counts.endpoints += new Set(keys).size;
 }
 
-/** A Service while a batch is applied. */
+/** The state of a Service while a batch is applied. */
 interface StagedService {
   item: ServiceItem;
   readonly endpoints: Map<string, ViewEndpoint>;
@@ -93,7 +94,7 @@ interface StagedService {
 /** The effect of one batch on a view. */
 class StagedView {
   readonly #base: NodeView;
-  /** Changed Services; undefined for a deleted one. */
+  /** Changed Services; undefined for a deleted Service. */
   readonly services = new Map<ServiceKey, StagedService | undefined>();
   node: ViewNode | undefined;
 
@@ -105,7 +106,8 @@ class StagedView {
   /**
    * Applies one change. Deleting an unknown Service or endpoint has no effect.
    *
-   * Errors: BAD_STREAM for an endpoint without its Service, and for another node. The base is untouched.
+   * Errors: BAD_STREAM for an endpoint whose Service is unknown, and for a different node. The base view is not
+   * changed.
    */
   apply(change: ViewChange): void {
     switch (change.kind) {
@@ -158,7 +160,7 @@ class StagedView {
   }
 }
 
-/** Returns the view of a Service. What equals `previous`, or a part of it, is the same object. */
+/** Returns the view of a Service. Parts that equal their counterparts in `previous` are the same objects. */
 function toView({ item, endpoints }: StagedService, previous: ServiceView | undefined): ServiceView {
   const previousByKey = new Map(previous?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
   const merged = [...endpoints.values()]
@@ -183,7 +185,7 @@ function reuse<Value>(before: Value | undefined, after: Value): Value {
 /**
  * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal.
  *
- * The order of an object's fields does not matter, and an undefined field equals an absent one, unlike for
+ * The order of an object's fields does not matter, and an undefined field equals an absent one, unlike in
  * `isDeepStrictEqual` of Node.js.
  */
 function sameValue(a: unknown, b: unknown): boolean {

@@ -22,7 +22,7 @@ export interface SyncPace {
    * merged. Default 0.
    */
   readonly minIntervalMs?: number | undefined;
-  /** Check that runs between syncs, never at the same time as one. Default: none. */
+  /** Check that runs between syncs, never during one. Default: none. */
   readonly check?: PeriodicCheck | undefined;
   /** Requests that the backend makes to this loop. Default: none. */
   readonly requests?: SyncRequests | undefined;
@@ -42,9 +42,9 @@ export interface PeriodicCheck {
 
 /** Options of {@link SyncLoop}. */
 interface SyncLoopOptions extends SyncPace {
-  /** Name of the backend, in the log and as a part of the process's health. */
+  /** Name of the backend, used in the log and as the name of its health part. */
   readonly name: string;
-  /** Function of the backend that puts a view into effect. */
+  /** The backend's function that puts a view into effect. */
   readonly sync: Sync;
   readonly log: Log;
   readonly health: Health;
@@ -64,29 +64,32 @@ type Outcome =
   | { readonly kind: "failed"; readonly delayMs: number; readonly cause: unknown };
 
 /**
- * Delay of the first check, in milliseconds. It is short, because a program that an earlier, killed process started may
- * still be changing rules.
+ * Delay before the first check, in milliseconds. It is short because a program started by an earlier, killed process
+ * may still be changing rules.
  */
 const firstCheckMs = 5_000;
 
-/** Length of the pause after a check in durations of the check: checks take at most a twentieth of the time. */
+/**
+ * Ratio of the pause after a check to the duration of the check, so that checks take at most a twentieth of the time.
+ */
 const restPerCheck = 20;
 
 /**
- * Longest pause after a check because of its duration, in milliseconds: the default interval of checks, within which
- * changes by other programs must be found. On a busy machine a check takes seconds of waiting and little CPU.
+ * Upper limit of the pause that depends on the duration of a check, in milliseconds. It equals the default interval of
+ * checks, within which changes by other programs must be found; on a busy machine, a check spends seconds waiting but
+ * uses little CPU.
  */
 const maxRestMs = 30_000;
 
 /**
- * Request for a sync of the current view without a change: the rule sets of IPVS make it for work that is due later. Of
- * several requests, the earliest counts.
+ * Requests for a sync of the current view without a change, which the IPVS rule sets make for work that is due later.
+ * If there are several requests, the earliest counts.
  */
 export class SyncRequests {
   #atMs = Number.POSITIVE_INFINITY;
   #listener: () => void = () => undefined;
 
-  /** Requests a sync at the time `atMs` of the monotonic clock. */
+  /** Requests a sync at `atMs`, a time of the monotonic clock. */
   request(atMs: number): void {
     if (this.#atMs <= atMs) return;
     this.#atMs = atMs;
@@ -98,14 +101,14 @@ export class SyncRequests {
     return this.#atMs;
   }
 
-  /** For the loop: removes the request if it is due; true if it was. */
+  /** For the loop: removes the request if it is due; returns true if it was. */
   take(nowMs: number): boolean {
     if (this.#atMs > nowMs) return false;
     this.#atMs = Number.POSITIVE_INFINITY;
     return true;
   }
 
-  /** For the loop: calls `listener` at each request, unless an earlier one waits. */
+  /** For the loop: registers `listener`, which is called at each request unless an earlier request is pending. */
   onRequest(listener: () => void): void {
     this.#listener = listener;
   }
@@ -119,8 +122,8 @@ export class SyncRequests {
  *
  * Idea: at most one update waits. It is the newest view together with one set, `touched`: the Services that may differ
  * from the view of the last success. `ViewState` derives the set once per batch, by object identity; this loop only
- * unites sets; `FamilyPlanner` adds the Services that gain or lose a frontend to another Service; a rule set renders
- * the touched Services alone.
+ * merges sets; `FamilyPlanner` adds the Services that gain a frontend from another Service or lose one to it; a rule
+ * set renders only the touched Services.
  *
  * ```text
  * receive         state          sync                           proxy
@@ -140,19 +143,20 @@ export class SyncRequests {
  * - Packets see a change when the rule set commits it, inside `sync`. Only after that does an observer acknowledge the
  *   revision, save the view or answer health checks from it.
  * - An update that changes nothing is acknowledged without a call (`settled`).
- * - Full means that the installed rules are unknown or not trusted, so that they must be read: at the start, after a
- *   failure, and on request. `touched` survives a failure. With it, `RuleSets` keeps a partial outcome: if one family
- *   failed, that family alone compares everything, and the other syncs `touched`.
- * - Pace: `minIntervalMs` counts from the end of a sync, as in kube-proxy; counted from its start, a sync longer than
- *   the interval would be followed by the next one at once. The delay after failures doubles up to 30 s.
- * - Drift: a check compares the installed rules with the last sync, 5 s after the start (a program that a killed
- *   predecessor started may still be writing) and then at an interval. A due check goes before a waiting sync, so that
- *   constant changes cannot prevent it; its pause is 20 times its duration, at most 30 s or the duration itself.
- * - A rule set with work that is due later (IPVS, when connections have drained) asks for a partial sync of the current
+ * - A full sync reads the installed rules, because they are unknown or not trusted: at the start, after a failure, and
+ *   on request. `touched` survives a failure. This lets `RuleSets` keep a partial outcome: if one family failed, only
+ *   that family compares everything, and the other one syncs `touched`.
+ * - Pace: `minIntervalMs` counts from the end of a sync, as in kube-proxy; if it counted from the start, a sync longer
+ *   than the interval would be followed immediately by the next one. The delay after failures doubles up to 30 s.
+ * - Drift: a check compares the installed rules with the last sync, first 5 s after the start (a program started by a
+ *   killed predecessor may still be writing) and then at an interval. A due check goes before a waiting sync, so that
+ *   constant changes cannot prevent it. The pause after a check is at least 20 times its duration, but that minimum is
+ *   capped at 30 s or the duration, whichever is longer.
+ * - A rule set with work that is due later (IPVS, when connections have drained) requests a partial sync of the current
  *   view through `SyncRequests`.
  *
- * Rejected: plans kept from one sync to the next, by which a node with 5 000 Services would hold its view twice (the
- * view itself shares unchanged Services between versions); and checks on a timer of their own, which would need locks.
+ * Rejected: keeping plans from one sync to the next, which would make a node with 5 000 Services hold its view twice
+ * (the view itself shares unchanged Services between versions); and checks on a separate timer, which would need locks.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;
@@ -177,8 +181,8 @@ export class SyncLoop {
   }
 
   /**
-   * Adds an update, which is merged with the one that waits, if any. With `fullReason`, it is synced in full, even if
-   * it changes nothing.
+   * Adds an update and merges it with the waiting one, if any. With `fullReason`, it is synced in full, even if it
+   * changes nothing.
    */
   offer(update: ViewUpdate, fullReason?: string): void {
     const isChanged = this.#pending.add(update);
@@ -188,7 +192,7 @@ export class SyncLoop {
   }
 
   /**
-   * Runs until `signal` aborts, or with `isOnce` until the first success. A running call is not interrupted.
+   * Runs until `signal` aborts or, with `isOnce`, until the first success. A running call is not interrupted.
    *
    * Rejects only with `isOnce`, with the error of the last call, if calls have failed for `onceLimitMs`.
    */
@@ -206,7 +210,8 @@ export class SyncLoop {
         await this.#arrived.wait(signal);
         continue;
       }
-      // From the end of a sync, as in kube-proxy: a sync longer than the interval would be followed by the next at once.
+      // Count from the end of a sync, as in kube-proxy. Counted from the start, a sync longer than the interval would
+      // be followed immediately by the next one.
       const restMs = this.#endedAtMs + minIntervalMs - this.#clock.nowMs();
       if (restMs > 0) await this.#clock.wait(restMs, signal);
       if (signal.aborted) return;
@@ -221,7 +226,10 @@ export class SyncLoop {
     }
   }
 
-  /** Time of the next request; infinite before the first success, because until then there are no rules to check. */
+  /**
+   * Time of the next request or check; infinite before the first success, because until then there are no rules to
+   * check.
+   */
   get #nextRequestMs(): number {
     return this.#pending.hasDelivered ? Math.min(this.#requests.nextAtMs, this.#checkAtMs) : Number.POSITIVE_INFINITY;
   }
@@ -232,7 +240,8 @@ export class SyncLoop {
   }
 
   /**
-   * Runs a check that is due; true if it ran. Checks go before waiting syncs, so that many changes cannot prevent them.
+   * Runs a check if it is due; returns true if it ran. Checks go before waiting syncs, so that many changes cannot
+   * prevent them.
    */
   async #check(signal: AbortSignal): Promise<boolean> {
     const { check } = this.#options;
@@ -241,7 +250,7 @@ export class SyncLoop {
     if (startMs < this.#checkAtMs || check === undefined) return false;
     await check.run(signal);
     const tookMs = this.#clock.nowMs() - startMs;
-    // A check that takes longer than the longest pause takes at most half of the time.
+    // Checks that take longer than the longest pause still take at most half of the time.
     const restMs = Math.min(restPerCheck * tookMs, Math.max(maxRestMs, tookMs));
     this.#planCheck(Number.POSITIVE_INFINITY, restMs);
     return true;
@@ -307,20 +316,20 @@ export class SyncLoop {
 }
 
 /**
- * The update that `SyncLoop` delivers next.
+ * Holds the update that `SyncLoop` will deliver next.
  *
- * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success;
- * never a list of updates.
+ * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success,
+ * but never a list of updates.
  */
 class PendingUpdate {
   /** Update of the last successful delivery. */
   #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
-  /** Why the next delivery is full; "" if it is partial. */
+  /** Why the next delivery will be full; "" if it will be partial. */
   #fullReason = "start";
   #isRequired = false;
 
-  /** True if an update waits, even if it changes nothing. */
+  /** True if an update is waiting, even if it changes nothing. */
   get isWaiting(): boolean {
     return this.#newest !== undefined;
   }
@@ -332,12 +341,12 @@ class PendingUpdate {
     return update.touched.size > 0 || update.view.node !== before?.view.node;
   }
 
-  /** True from the first delivery that succeeded. */
+  /** True once a delivery has succeeded. */
   get hasDelivered(): boolean {
     return this.#delivered !== undefined;
   }
 
-  /** Requires a delivery even if the view did not change. Has no effect before the first successful delivery. */
+  /** Requires a delivery even if the view has not changed. Has no effect before the first successful delivery. */
   require(): void {
     if (this.#delivered === undefined) return;
     this.#isRequired = true;
@@ -352,9 +361,9 @@ class PendingUpdate {
 
   /**
    * Takes the waiting update, with the Services touched since the last successful delivery; undefined if no update
-   * waits. After a failure there is always a delivery, even without a change since.
+   * waits. After a failure there is always a delivery, even if nothing has changed since then.
    *
-   * After a delivery, exactly one of its `delivered` and `failed` must be called before the next `take`.
+   * For each delivery, either `delivered` or `failed` must be called once before the next `take`.
    */
   take(): Delivery | Unneeded | undefined {
     const update = this.#newest;
@@ -398,11 +407,11 @@ export interface Delivery {
   readonly update: SyncUpdate;
   /** Records that the backend has put the update into effect. */
   delivered(): void;
-  /** Records that it failed: the next delivery is full and contains these changes as well. */
+  /** Records that the backend failed: the next delivery will be full and contain these changes as well. */
   failed(): void;
 }
 
-/** The waiting update changes nothing. */
+/** Result of `take` if the waiting update changes nothing. */
 interface Unneeded {
   readonly kind: "unneeded";
   readonly update: ViewUpdate;
@@ -415,7 +424,8 @@ class StageClock implements SyncStages {
   #committingAtMs: number | undefined;
 
   /**
-   * `receivedAtMs` is the receipt of the update, in milliseconds since 1970; undefined if no update caused the sync.
+   * `receivedAtMs` is the time at which the update was received, in milliseconds since 1970; undefined if no update
+   * caused the sync.
    */
   constructor(receivedAtMs: number | undefined) {
     this.#receivedAtMs = Math.min(receivedAtMs ?? this.#startedAtMs, this.#startedAtMs);

@@ -3,15 +3,18 @@ import { resolve } from "node:path";
 import { BackendError } from "../types/backend-error.ts";
 
 /**
- * Allows routing of packets to and from 127.0.0.0/8, which node ports on localhost need. Without rules that guard it,
- * neighbours reach services on 127.0.0.1 (CVE-2020-8558).
+ * Allows packets to and from 127.0.0.0/8 to be routed, which node ports on localhost require. Without rules that guard
+ * against it, neighbouring hosts can then reach services on 127.0.0.1 (CVE-2020-8558).
  */
 export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
 
-/** If it is not 0, conntrack marks only late resets as INVALID. Source: kernel nf_conntrack-sysctl. */
+/**
+ * If this setting is not 0, conntrack marks only out-of-window RST segments as INVALID. Source: kernel
+ * nf_conntrack-sysctl.
+ */
 export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
-/** Reads and writes numeric kernel settings of this machine, or of its network namespace. */
+/** Reads and writes numeric kernel settings of this machine or of its network namespace. */
 export class Sysctls {
   readonly #root: string;
 
@@ -20,7 +23,10 @@ export class Sysctls {
     this.#root = root;
   }
 
-  /** *Shape of `name`:* `net/ipv4/ip_forward`; or an absolute path of a setting elsewhere. */
+  /**
+   * Returns the path of a setting. *Shape of `name`:* `net/ipv4/ip_forward`, or the absolute path of a setting
+   * elsewhere.
+   */
   pathOf(name: string): string {
     return resolve(this.#root, name);
   }
@@ -36,8 +42,8 @@ export class Sysctls {
   }
 
   /**
-   * Gives a setting its value, or with `isMinimum` at least that value; writes nothing if it has it. Returns the value
-   * before, or undefined if it did not change.
+   * Sets a setting to `value`, or with `isMinimum` to at least `value`; writes nothing if the setting already complies.
+   * Returns the previous value, or undefined if nothing was changed.
    *
    * Errors: SYSCTL_FAILED, e.g. in a container whose /proc/sys is read-only.
    */

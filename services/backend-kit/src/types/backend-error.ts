@@ -13,7 +13,7 @@ export type BackendErrorCode =
   | "STATE_FILE"
   | "BAD_CONFIG";
 
-/** Error of this package, with one of its codes. */
+/** An error with one of the codes of this package. */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";
 }

@@ -1,7 +1,7 @@
-/** Parsed options of a backend, by commander's names: `--callout-arg` is `calloutArg`. */
+/** Parsed options of a backend, keyed by commander's names: `--callout-arg` is `calloutArg`. */
 export type ParsedOptions = Readonly<Record<string, unknown>>;
 
-/** Returns the value of an option with text; undefined if it is not set. */
+/** Returns the value of a string option; undefined if it is not set. */
 export function textOption(options: ParsedOptions, name: string): string | undefined {
   const value = options[name];
   return typeof value === "string" ? value : undefined;

@@ -6,14 +6,14 @@ import type { ServiceKey } from "@kpng/model/service.ts";
  *
  * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, and on
  *   request (`SyncRequests`).
- * - partial: the `touched` Services; the rest is unchanged since the last success.
+ * - partial: only the `touched` Services; all others are unchanged since the last success.
  */
 export type SyncMode = "full" | "partial";
 
 /** A view that a backend must put into effect. */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
-  /** Why the sync is full, for the log: "start", "failure", or the reason of a request; "" if partial. */
+  /** Why the sync is full, for the log: "start", "failure", or the reason of a request; "" if the sync is partial. */
   readonly fullReason: string;
 }
 
@@ -25,26 +25,32 @@ export type Sync = (update: SyncUpdate, signal: AbortSignal, stages: SyncStages)
 
 /** Receives the progress of a sync. */
 export interface SyncStages {
-  /** The changes are computed, and the commit begins. The first call counts; without a call, all time is commit. */
+  /**
+   * Reports that the changes are computed and the commit begins. Only the first call counts; without a call, all time
+   * counts as commit.
+   */
   committing(): void;
 }
 
 /** Start of each stage of a sync, in milliseconds since 1970, with fractions. The stages follow each other directly. */
 export interface SyncTimes {
-  /** Receipt of the first sync marker that the sync puts into effect; the start if nothing received has caused it. */
+  /**
+   * Receipt of the first sync marker that the sync puts into effect; the start of the sync if no received update caused
+   * it.
+   */
   readonly receivedAtMs: number;
   readonly startedAtMs: number;
-  /** End of rendering, start of the commit. */
+  /** End of rendering and start of the commit. */
   readonly renderedAtMs: number;
-  /** End of the commit, or failure. */
+  /** End of the commit, or time of the failure. */
   readonly endedAtMs: number;
 }
 
-/** Follows the steps of a sync loop: metrics, health, the view on disk. Must not throw. */
+/** Observes the steps of a sync loop, for metrics, health, or the view on disk. Its methods must not throw. */
 export interface SyncObserver {
-  /** An update with changes waits to be synced. */
+  /** Called when an update with changes waits to be synced. */
   queued?(update: ViewUpdate): void;
-  /** An update without changes: there is no sync. */
+  /** Called for an update without changes, which causes no sync. */
   settled?(update: ViewUpdate): void;
   started?(update: SyncUpdate): void;
   succeeded?(update: SyncUpdate, times: SyncTimes): void;
@@ -59,11 +65,11 @@ export interface ChangeCounts {
 
 /** A view after a batch, and its difference from the previous view. */
 export interface ViewUpdate {
-  /** Immutable; Services that did not change are the same objects as in the view before. */
+  /** Immutable; unchanged Services are the same objects as in the previous view. */
   readonly view: NodeView;
   /**
-   * Services that differ from the previous view, deleted ones included; empty if a new stream brought the same view. In
-   * a `SyncUpdate`: Services that may differ from the view of the last success.
+   * Services that differ from the previous view, including deleted ones; empty if a new stream brought the same view.
+   * In a `SyncUpdate`, the Services that may differ from the view of the last success.
    */
   readonly touched: ReadonlySet<ServiceKey>;
   readonly counts: ChangeCounts;
@@ -71,40 +77,40 @@ export interface ViewUpdate {
   readonly isFirst: boolean;
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;
-  /** Run of the watcher that `revision` belongs to; "" from a Go watcher. */
+  /** Watcher run to which `revision` belongs; "" from a Go watcher. */
   readonly instance: string;
   /**
-   * True for the saved view, used while no watcher answers. Rules that are already installed are at least as new as
-   * this view.
+   * True for the saved view, which is used while no watcher answers. Rules that are already installed are at least as
+   * new as this view.
    */
   readonly isFromDisk?: boolean | undefined;
-  /** True for a saved view of an earlier boot: rules that are installed may be even older. */
+  /** True for a saved view from an earlier boot: installed rules may be even older. */
   readonly isAfterReboot?: boolean | undefined;
-  /** Undefined if nothing was received: a view from disk, a full sync of the current view. */
+  /** Undefined if nothing was received, as for a view from disk or a full sync of the current view. */
   readonly arrival?: Arrival | undefined;
 }
 
 /** The changes up to one sync marker of the stream, applied together. It is not yet compared with the view. */
 export interface Batch {
-  /** True if `changes` is the whole view and replaces everything received before. */
+  /** True if `changes` contains the whole view and replaces everything received before. */
   readonly isReset: boolean;
   /** True for the first batch of a stream that continues from the view of an earlier stream. */
   readonly isResumed?: boolean | undefined;
   /**
-   * True if this whole view does not have the digest that the watcher sent. Nothing can have been lost before a whole
-   * view, so the digest is wrong, and `watchBatches` checks no further digest of the stream.
+   * True if this whole view does not match the digest that the watcher sent. Nothing can have been lost before a whole
+   * view, so the digest must be wrong, and `watchBatches` checks no further digests in the stream.
    */
   readonly isDigestWrong?: boolean | undefined;
-  /** True if the state is older than the one before, and no watcher offered a newer one for some time. */
+  /** True if the state is older than the current one, but no watcher has offered a newer state for some time. */
   readonly isOlder?: boolean | undefined;
   readonly changes: readonly ViewChange[];
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;
-  /** Run of the watcher that `revision` belongs to; "" from a Go watcher. */
+  /** Watcher run to which `revision` belongs; "" from a Go watcher. */
   readonly instance: string;
   /**
-   * To be called when the batch was applied: from then on, older states are refused. Undefined if the batch was not
-   * received from a watcher.
+   * Must be called when the batch has been applied; from then on, older states are refused. Undefined if the batch was
+   * not received from a watcher.
    */
   readonly applied?: (() => void) | undefined;
   /** Undefined if the batch was not received from a watcher. */
@@ -118,13 +124,18 @@ export interface Batch {
 export interface Arrival {
   /** Receipt of the first of the merged sync markers, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;
-  /** When the watcher's store had the newest change, by its clock, in the same unit; 0 if the watcher does not say. */
+  /**
+   * When the watcher's store received the newest change, by the watcher's clock, in the same unit; 0 if the watcher
+   * does not say.
+   */
   readonly storedAtMs: number;
-  /** When the changed objects were written, in milliseconds since 1970; the newest {@link maxTriggers}. */
+  /**
+   * When the changed objects were written, in milliseconds since 1970; at most the newest {@link maxTriggers} times.
+   */
   readonly triggeredAtMs: readonly number[];
-  /** Traces of the changes as W3C traceparent, newest first; at most {@link maxTraces}. */
+  /** W3C traceparents of the changes, newest first; at most {@link maxTraces}. */
   readonly traceparents: readonly string[];
-  /** Share of the nodes that record their part of each trace, from 0; all nodes at 1 and above. */
+  /** Share of the nodes that record their part of each trace, from 0 up; 1 or more means all nodes. */
   readonly tracedNodes: number;
 }
 
