@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 /**
  * Runs a TypeScript program of a clone with this Node.js, or with the Node.js 24 of node_modules if this one is older.
  *
- * Plain JavaScript, because `npm link` runs the commands with any Node.js of the machine.
+ * This file is plain JavaScript, because `npm link` runs the commands with whichever Node.js the machine has.
  *
  * @param {URL} main
  */
@@ -15,7 +15,8 @@ export async function launch(main) {
   }
   const node = fileURLToPath(new URL("../../../node_modules/.bin/node", import.meta.url));
   const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: "inherit" });
-  // A terminal sends SIGINT to both. Passed on, it would be the second one, which ends kpng without cleaning up.
+  // A terminal sends SIGINT to both processes. If it were also passed on, the program would get a second SIGINT, which
+  // ends kpng without cleaning up.
   const hasTerminal = [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY);
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) {
     process.on(name, () => (name === "SIGINT" && hasTerminal ? undefined : child.kill(name)));

@@ -1,6 +1,6 @@
 import { type Wakeup, waitMs } from "./wait.ts";
 
-/** A clock as a parameter, so that a test can pass a {@link ManualClock} and need not wait. */
+/** A clock that is passed as a parameter, so that a test can pass a {@link ManualClock} and need not wait. */
 export interface Clock {
   /** Monotonic time in milliseconds, from an arbitrary start. */
   readonly nowMs: () => number;
@@ -12,13 +12,13 @@ export interface Clock {
 export const realClock: Clock = { nowMs: () => performance.now(), wait: waitMs };
 
 /**
- * Wakes a {@link Wakeup} at a given time, for loops that wait for events or for the time of their next work.
+ * Wakes a {@link Wakeup} at a given time, for loops that wait either for events or until their next work is due.
  *
- * It keeps the timer of the earliest time until it rings, instead of a timer for each wait: most waits end with an
- * event, and a timer that is cancelled each time costs more than one that rings in vain. So a loop may be woken when
- * nothing is due.
+ * It keeps the timer for the earliest time until that timer fires, instead of using one timer per wait: most waits end
+ * with an event, and cancelling a timer each time costs more than letting one fire in vain. A loop may therefore be
+ * woken when nothing is due.
  *
- * *Bound:* one timer for each call with a time before that of the next alarm, until the latest of these times.
+ * *Bound:* one timer for each call whose time is earlier than the next alarm; a timer is kept until it fires.
  */
 export class Alarm {
   readonly #wakeup: Wakeup;
@@ -30,7 +30,10 @@ export class Alarm {
     this.#clock = clock;
   }
 
-  /** Wakes at `atMs` of the clock or before; never for an infinite time. Wakes at once when `signal` aborts. */
+  /**
+   * Sets an alarm at or before the clock's time `atMs`; an infinite time sets none. When `signal` aborts, the alarm
+   * goes off immediately.
+   */
   set(atMs: number, signal: AbortSignal): void {
     if (atMs >= this.#atMs) return;
     this.#atMs = atMs;

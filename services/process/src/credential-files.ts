@@ -4,8 +4,8 @@ import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
 
 /**
- * Paths of PEM files from the options. A watcher uses such files to serve TLS, its clients to verify it and to present a
- * certificate.
+ * Paths of PEM files, from the options. A watcher serves TLS with such files; its clients use them to verify the
+ * watcher and to present a certificate.
  */
 interface TlsPaths {
   readonly key?: string | undefined;
@@ -13,7 +13,7 @@ interface TlsPaths {
   readonly ca?: string | undefined;
 }
 
-/** Oldest version of TLS that watchers and their clients speak. KPNG's clients speak it, too. */
+/** Minimum TLS version for watchers and their clients. KPNG's clients also support it. */
 export const minTlsVersion = "TLSv1.3";
 
 /** Checked contents of PEM files. */
@@ -24,19 +24,19 @@ export interface TlsFiles {
 }
 
 /**
- * Reads the files again, so that renewed certificates take effect without a restart. A server calls it now and then, a
- * client for each connection.
+ * Reads the files again, so that renewed certificates take effect without a restart. A server calls it from time to
+ * time, a client for each connection.
  *
  * Errors: TLS_FILES, for example while a key and its certificate are being replaced one after the other.
  */
 export type ReadTls<T extends TlsFiles = TlsFiles> = () => T;
 
-/** Contents of the files of a server. `ca` is undefined if clients need no certificate. */
+/** Contents of a server's files. `ca` is undefined if clients need no certificate. */
 export type ServerTlsFiles = TlsFiles & { readonly key: Buffer; readonly cert: Buffer };
 
 /**
  * Returns KPNG's three TLS options with a prefix: "listen-" for a server, "" for a client. `what` completes
- * "certificate for". The names that KPNG gives them in some programs, `--api-client-tls-…`, are aliases for a client.
+ * "certificate for". For a client, the names that some KPNG programs use, `--api-client-tls-…`, are aliases.
  */
 export function tlsOptions(prefix: string, what: string): readonly OptionSpec[] {
   const option = (name: string, description: string): OptionSpec => ({
@@ -52,10 +52,10 @@ export function tlsOptions(prefix: string, what: string): readonly OptionSpec[] 
 }
 
 /**
- * Checks the files of a server, and returns a function that reads them; undefined if no option is set.
+ * Checks a server's files and returns a function that reads them; undefined if no option is set.
  *
  * All three files are required, as in KPNG: a server with TLS demands client certificates, unless `hasTokens` says that
- * clients may prove their identity by tokens instead.
+ * clients may prove their identity with tokens instead.
  *
  * Errors: TLS_FILES, with the option and the file.
  */
@@ -77,7 +77,7 @@ export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false
 }
 
 /**
- * Checks the files of a client, a key with its certificate, CA certificates, or both, and returns a function that reads
+ * Checks a client's files (a key with its certificate, CA certificates, or both) and returns a function that reads
  * them; undefined if no option is set.
  *
  * Errors: TLS_FILES, with the option and the file.
@@ -94,7 +94,7 @@ export function readClientTls(paths: TlsPaths): ReadTls | undefined {
   }));
 }
 
-/** Returns `read` if it succeeds now. */
+/** Returns `read` if a first call succeeds, otherwise throws its error. */
 function checked<T extends TlsFiles>(read: ReadTls<T>): ReadTls<T> {
   read();
   return read;
@@ -144,8 +144,8 @@ function readFile(option: string, path: string): Buffer {
 export type ReadToken = () => string;
 
 /**
- * Returns the options with which a client of a watcher verifies the watcher and proves its own identity: TLS files and
- * a token file. `what` is the name of the connection in the descriptions.
+ * Returns the options with which a watcher's client verifies the watcher and proves its own identity: TLS files and a
+ * token file. `what` names the connection in the option descriptions.
  */
 export function clientOptions(what: string): readonly OptionSpec[] {
   return [
@@ -159,7 +159,7 @@ export function clientOptions(what: string): readonly OptionSpec[] {
 }
 
 /**
- * Checks the token file, and returns a function that reads it; undefined if the option is not set.
+ * Checks the token file and returns a function that reads it; undefined if the option is not set.
  *
  * Errors: TOKEN_FILE, with the option and the file.
  */

@@ -1,6 +1,6 @@
 import { pino } from "pino";
 
-/** Lowest severity that is logged; "off" for nothing. */
+/** Lowest severity that is logged; "off" disables logging. */
 export type LogLevel = "off" | "error" | "info" | "debug";
 
 /** Fields of a log line, by name. */
@@ -9,8 +9,8 @@ export type LogFields = Readonly<Record<string, unknown>>;
 /**
  * Structured log: one JSON object per line.
  *
- * The message is constant text; values that vary are fields, named as in docs/concepts.md. Contents of Kubernetes objects
- * are never logged.
+ * The message is a constant string; variable values are fields, named as in docs/concepts.md. Contents of Kubernetes
+ * objects are never logged.
  */
 export interface Log {
   error(message: string, fields?: LogFields): void;
@@ -22,14 +22,14 @@ export interface Log {
 
 /**
  * Returns a log that writes to standard error, or to `write` in tests. Repeated lines are held back (see {@link
- * RepeatLimit}), except lines of level "debug".
+ * RepeatLimit}), except for lines of level "debug".
  */
 export function createLog(
   level: LogLevel = "info",
   write?: (line: string) => void,
   repeats: RepeatLimit = new RepeatLimit(),
 ): Log {
-  // Synchronous, so that a line that explains a crash is written before the process exits.
+  // Write synchronously, so that a line that explains a crash is written before the process exits.
   const destination = write === undefined ? standardError() : { write };
   const options = {
     level: level === "off" ? "silent" : level,
@@ -47,7 +47,7 @@ function standardError(): pino.DestinationStream {
   return destination;
 }
 
-/** `boundKey` is the key of the fields that the logger adds to every line. */
+/** Wraps a pino logger. `boundKey` is the repetition key of the fields that the logger adds to every line. */
 function wrap(logger: pino.Logger, repeats: RepeatLimit, boundKey: string): Log {
   const write = (level: "error" | "info", message: string, fields: LogFields = {}): void => {
     if (!logger.isLevelEnabled(level)) return;
@@ -64,8 +64,8 @@ function wrap(logger: pino.Logger, repeats: RepeatLimit, boundKey: string): Log 
 }
 
 /**
- * Key under which lines count as repetitions of each other: all text fields. Numeric fields, numbers in a reason, and
- * trace ids vary between repetitions and are left out.
+ * Returns the key by which lines count as repetitions of each other; it consists of all string fields. Numeric fields,
+ * numbers in a reason, and trace ids vary between repetitions and are left out.
  */
 function keyOf(fields: LogFields): string {
   let key = "";
@@ -76,10 +76,10 @@ function keyOf(fields: LogFields): string {
   return key;
 }
 
-/** OpenSSL's text of an error. *Shape:* `40BD6F:error:0A00045C:SSL routines:ssl3_read_bytes:REASON:file.c:918:…` */
+/** Error message from OpenSSL. *Shape:* `40BD6F:error:0A00045C:SSL routines:ssl3_read_bytes:REASON:file.c:918:…` */
 const opensslError = /[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):\S+:\d+:(?:SSL alert number \d+)?/g;
 
-/** Returns a message with the reasons of OpenSSL's errors in place of their addresses, functions and files. */
+/** Returns a message in which each OpenSSL error is reduced to its reason, without addresses, functions and files. */
 export function withoutOpensslTrace(message: string): string {
   return message.replaceAll(opensslError, "TLS: $1").trim();
 }
@@ -100,33 +100,35 @@ export function reasonOf(error: unknown): string {
  * *Example:* `http://user:secret@host:80` is `http://***@host:80`.
  */
 export function withoutCredentials(address: string): string {
-  // Up to the last @: a password may contain characters that are not allowed in one, such as slashes and commas.
+  // Match up to the last @, because a user may have typed a password with characters that should be escaped, such as
+  // slashes and commas.
   return address.replace(/^([a-z0-9+.-]+:\/\/)?.*@/is, "$1***@");
 }
 
 /** Options of a {@link RepeatLimit}. */
 interface RepeatLimitOptions {
-  /** Events with the same key that pass within a window. Default 5. */
+  /** Number of events with the same key that pass within a window. Default 5. */
   readonly burst?: number | undefined;
-  /** Windows that may be open at the same time. Default 1 000. */
+  /** Maximum number of windows that are open at the same time. Default 1 000. */
   readonly maxKeys?: number | undefined;
   /** Calls `callback` once after `ms` milliseconds. Default: a timer that does not keep the process alive. */
   readonly schedule?: ((callback: () => void, ms: number) => void) | undefined;
 }
 
-/** Length of a window, which begins with the first event of a key, in milliseconds. */
+/** Length of a window, in milliseconds. It begins with the first event of a key. */
 const windowMs = 60_000;
 
 interface Window {
   passed: number;
   heldBack: number;
-  /** Reports the newest event that was held back, with the number of those held back. */
+  /** Reports the newest event that was held back, with the number of events held back. */
   report: (heldBackCount: number) => void;
 }
 
 /**
- * Limits repeated events, such as log lines: within a window the first few events of a key pass, and at its end the
- * newest of the others is reported with their number, so that a recurring fault does not fill the disk.
+ * Limits repeated events, such as log lines: within a window the first few events of a key pass. At the window's end,
+ * the newest of the other events is reported together with their number. This way a recurring fault does not fill the
+ * disk.
  *
  * *Bound:* `maxKeys` windows; beyond that, the oldest window ends early.
  */
@@ -143,8 +145,8 @@ export class RepeatLimit {
   }
 
   /**
-   * Calls `report` with 0 at once, or, if it is the newest event of its key that is held back, at the end of the window
-   * with the number of events held back.
+   * Adds an event. Calls `report` with 0 immediately if the event passes; at the end of the window, with the number of
+   * events held back, if it is the newest of them; otherwise never.
    */
   add(key: string, report: (heldBackCount: number) => void): void {
     const window = this.#windows.get(key) ?? this.#open(key, report);

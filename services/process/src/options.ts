@@ -4,24 +4,29 @@ import { ProcessError } from "./process-error.ts";
 
 /** A command-line option. */
 export interface OptionSpec {
-  /** Name and value in commander's notation: `--listen <url...>`. The default of a `<duration>` is in milliseconds. */
+  /**
+   * Name and value in commander's notation, e.g. `--listen <url...>`. The default of a `<duration>` is in milliseconds.
+   */
   readonly flags: string;
   readonly description: string;
   readonly default?: unknown;
   /**
-   * Environment variable; false for none, if the option is an action. Default: KPNG_ and the flag in capitals, e.g.
-   * KPNG_NODE_NAME for `--node-name`.
+   * Environment variable that sets the option; false for none, because the option is an action. Default: KPNG_ and the
+   * flag in capitals, e.g. KPNG_NODE_NAME for `--node-name`.
    */
   readonly env?: string | false | undefined;
-  /** Other names of the option, which help does not show: `--api-client-tls-ca`. Each has its environment variable. */
+  /**
+   * Other names of the option, which help does not show, e.g. `--api-client-tls-ca`. Each has its own environment
+   * variable.
+   */
   readonly aliases?: readonly string[] | undefined;
-  /** True if few users need it: only `--help-all` lists it, below the others. Default false. */
+  /** True if few users need the option: only `--help-all` lists it, below the others. Default false. */
   readonly isExpert?: boolean | undefined;
-  /** Converts the text to the value. Errors: InvalidArgumentError. */
+  /** Converts the text to the option's value. Errors: InvalidArgumentError. */
   readonly parse?: ((text: string, previous: unknown) => unknown) | undefined;
 }
 
-/** Heading in help of the options that `isExpert` marks. */
+/** Heading of the options with `isExpert` in help. */
 export const expertGroup = "Options for experts:";
 
 /** Adds options to a command. Each can also be set by its environment variable; the flag takes precedence. */
@@ -33,12 +38,12 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
     if (spec.default !== undefined)
       option.default(spec.default, isDuration ? formatDurationMs(spec.default) : undefined);
     const { parse = (text: string): unknown => text } = spec;
-    // As kubectl reads `-o=json`; commander takes "=json" for the value.
+    // Accept `-o=json` as kubectl does; commander would take "=json" as the value.
     if (option.short !== undefined && !option.isBoolean())
       option.argParser((text: string, previous) => parse(text.replace(/^=/, ""), previous));
     else if (spec.parse !== undefined) option.argParser(spec.parse);
     const name = envName(spec, option);
-    // Commander takes every value of the variable for true: KPNG_MASQUERADE_ALL=false would masquerade.
+    // Commander treats any value of the variable as true, so KPNG_MASQUERADE_ALL=false would masquerade.
     if (name !== undefined && (!option.isBoolean() || parseBoolean(name, process.env[name]))) option.env(name);
     command.addOption(option);
     if (option.isBoolean()) addBooleanValues(command, option);
@@ -47,7 +52,10 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
   return command;
 }
 
-/** Returns the variable of an option: that of an alias if only that one is set; undefined for an action. */
+/**
+ * Returns the environment variable of an option, or of an alias if only the alias's variable is set; undefined for an
+ * action.
+ */
 function envName({ env, aliases = [] }: OptionSpec, option: Option): string | undefined {
   if (env === false) return undefined;
   const name = env ?? variableOf(option.name().replace(/^no-/, ""));
@@ -55,14 +63,17 @@ function envName({ env, aliases = [] }: OptionSpec, option: Option): string | un
   return [name, ...others].find((one) => process.env[one] !== undefined) ?? name;
 }
 
-/** Returns the environment variable of an option without one of its own. *Shape:* `KPNG_NODE_NAME` for `node-name`. */
+/**
+ * Returns the environment variable of an option that does not name one itself. *Shape:* `KPNG_NODE_NAME` for
+ * `node-name`.
+ */
 function variableOf(name: string): string {
   return `KPNG_${name.replaceAll("-", "_").toUpperCase()}`;
 }
 
 /**
- * Returns the description of an option for help: with its default, if it has one that tells something, and with its
- * variable, if that does not follow from its name.
+ * Returns the description of an option for help. It includes the default if that is informative, and the environment
+ * variable if its name does not follow from the option's name.
  */
 export function describeOption(option: Option): string {
   const { description, defaultValue: value, defaultValueDescription, envVar } = option;
@@ -85,7 +96,10 @@ function addAlias(command: Command, option: Option, alias: string): void {
   });
 }
 
-/** Accepts `--flag=true` and `--flag=false` too, as Go programs do: flags of kube-proxy are often written that way. */
+/**
+ * Also accepts `--flag=true` and `--flag=false`, as Go programs do, because kube-proxy's flags are often written that
+ * way.
+ */
 function addBooleanValues(command: Command, flag: Option): void {
   for (const value of [true, false]) {
     command.addOption(new Option(`${flag.long}=${value}`).hideHelp());
@@ -96,8 +110,8 @@ function addBooleanValues(command: Command, flag: Option): void {
 }
 
 /**
- * Returns the value of a variable of an option without a value; true if it is not set. Errors: BAD_OPTION for an
- * invalid value.
+ * Parses the environment variable of a boolean option; returns true if the variable is not set. Errors: BAD_OPTION for
+ * an invalid value.
  */
 function parseBoolean(name: string, value: string | undefined): boolean {
   if (value === undefined || /^(1|true|yes)$/i.test(value)) return true;
@@ -105,7 +119,7 @@ function parseBoolean(name: string, value: string | undefined): boolean {
   throw new ProcessError("BAD_OPTION", `${name}="${value}" is neither true nor false`);
 }
 
-/** Longest delay of a Node.js timer, 24.8 days; Node.js replaces a longer one by 1 ms. */
+/** Maximum delay of a Node.js timer, 24.8 days; Node.js replaces a longer delay with 1 ms. */
 const maxTimerMs = 0x7fff_ffff;
 
 /**
@@ -142,7 +156,7 @@ function toMs(text: string): number {
   return parts.reduce((sum, part) => sum + Number(part[1]) * units[part[2] as keyof typeof units], 0);
 }
 
-/** Returns a parser of whole numbers from `min` to `max`; `name` is for its message. */
+/** Returns a parser of whole numbers from `min` to `max`; error messages contain `name`. */
 export function parseWholeNumber(name: string, min: number, max: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
@@ -154,8 +168,8 @@ export function parseWholeNumber(name: string, min: number, max: number): (text:
 }
 
 /**
- * Returns a parser of a number of bytes, at least 1 MiB: less is most likely a number of mebibytes. `name` is for its
- * message. `max` defaults to the largest safe integer.
+ * Returns a parser of a number of bytes, at least 1 MiB, because a smaller number was most likely meant as mebibytes.
+ * Error messages contain `name`. `max` defaults to the largest safe integer.
  */
 export function parseMemory(name: string, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
@@ -168,8 +182,8 @@ export function parseMemory(name: string, max = Number.MAX_SAFE_INTEGER): (text:
 
 /**
  * Returns an option that may be given several times. A value may also be a list separated by commas, as in an
- * environment variable. Given values replace the default. A variadic option of commander would take the subcommand for
- * another value: `file -i a.yaml to-api`.
+ * environment variable. Given values replace the default. Commander's variadic options are not used, because they would
+ * take a subcommand as another value, e.g. in `file -i a.yaml to-api`.
  */
 export function repeatable(flags: string, description: string, standard: readonly string[] = []): OptionSpec {
   const parse = (text: string, previous: unknown): readonly string[] => [
@@ -179,10 +193,7 @@ export function repeatable(flags: string, description: string, standard: readonl
   return { flags, description: `${description}; repeatable`, default: standard, parse };
 }
 
-/**
- * Returns a {@link repeatable} option that rejects an empty text, which most often comes from a variable that is not
- * set.
- */
+/** Returns a {@link repeatable} option that rejects an empty value, which most often comes from an unset variable. */
 export function repeatableNonEmpty(flags: string, description: string, standard: readonly string[]): OptionSpec {
   const spec = repeatable(flags, description, standard);
   const parse = (text: string, previous: unknown): unknown => {
@@ -192,13 +203,13 @@ export function repeatableNonEmpty(flags: string, description: string, standard:
   return { ...spec, parse };
 }
 
-/** Returns the text. Errors: InvalidArgumentError if it is empty. */
+/** Returns the text unchanged. Errors: InvalidArgumentError if it is empty. */
 export function parseNonEmptyText(text: string): string {
   if (text === "") throw new InvalidArgumentError("the value is empty");
   return text;
 }
 
-/** `--log-level`. */
+/** Option `--log-level`. */
 export const logLevelOption: OptionSpec = {
   flags: "--log-level <level>",
   description: "lowest severity that is logged to standard error: off, error, info or debug",
@@ -210,7 +221,7 @@ export const logLevelOption: OptionSpec = {
   },
 };
 
-/** `--node-name`. */
+/** Option `--node-name`. */
 export const nodeNameOption: OptionSpec = {
   flags: "--node-name <name>",
   description: "name of the Node that this process serves",
@@ -219,17 +230,18 @@ export const nodeNameOption: OptionSpec = {
   parse: parseNodeName,
 };
 
-/** Checks the form of a Node's name; the cluster need not know it. */
+/** Checks the syntax of a Node's name; a Node with that name need not exist. */
 export function parseNodeName(text: string): string {
-  // Comes from a variable that is not set. A Node without a name has no endpoints: Local traffic would be dropped.
+  // An empty name comes from an unset variable. No endpoint is on a node without a name, so Local traffic would be
+  // dropped.
   if (text.trim() === "") throw new InvalidArgumentError("a node name must not be empty");
   if (text.length > 253) throw new InvalidArgumentError("a node name has at most 253 characters");
   return text;
 }
 
 /**
- * Checks a value of the label service.kubernetes.io/service-proxy-name, or "". An invalid value would never select a
- * Service.
+ * Checks a value of the label service.kubernetes.io/service-proxy-name; "" is allowed. An invalid value would never
+ * select a Service.
  */
 export function parseProxyName(text: string): string {
   if (text.length > 63) {

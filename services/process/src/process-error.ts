@@ -21,7 +21,9 @@ type ProcessErrorCode =
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";
 
-/** An error of a process as a whole: an option, a listener, a file that an option names, or a command that failed. */
+/**
+ * An error that concerns a process as a whole: an option, a listener, a file that an option names, or a failed command.
+ */
 export class ProcessError extends CodedError<ProcessErrorCode> {
   override readonly name = "ProcessError";
 }

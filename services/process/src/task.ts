@@ -1,17 +1,17 @@
 /** A long-lived part of a process: a server, source, sink or sync loop. {@link runTasks} runs tasks. */
 export interface Task {
-  /** Name in logs and metrics, e.g. "source/kube". */
+  /** Name of the task in logs and metrics, e.g. "source/kube". */
   readonly name: string;
   /**
-   * Runs until `signal` aborts, then resolves. Rejects on a failure that the task cannot recover from: the process then
+   * Runs until `signal` aborts, then resolves. Rejects on a failure that the task cannot recover from; the process then
    * exits, and its supervisor restarts it.
    */
   run(signal: AbortSignal): Promise<void>;
 }
 
 /**
- * Runs tasks concurrently until `signal` aborts or one of them rejects. Then aborts the others, waits for all, and
- * rejects with the first failure. A task may resolve before the abort; the others continue.
+ * Runs tasks concurrently until `signal` aborts or one of them rejects. Then aborts the others, waits for all of them,
+ * and rejects with the first failure, if any. If a task resolves before the abort, the others continue.
  */
 export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Promise<void> {
   const failure = new AbortController();
@@ -32,8 +32,8 @@ export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Pro
 }
 
 /**
- * Runs `main` together with the tasks that it depends on. These are aborted when `main` has ended, also if `signal`
- * aborts or a task rejects; see {@link runTasks}.
+ * Runs `main` together with the tasks that it depends on. These are aborted when `main` has ended or a task rejects;
+ * when `signal` aborts, they run until `main` has ended. See {@link runTasks}.
  */
 export async function runWithMain(main: Task, dependencies: readonly Task[], signal: AbortSignal): Promise<void> {
   const done = new AbortController();

@@ -12,7 +12,9 @@ export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }
 
-/** A repeatable event: each call of `wake` wakes all callbacks and promises that wait at that time. */
+/**
+ * A repeatable event: each call of `wake` calls the callbacks and resolves the promises that are waiting at that time.
+ */
 export class Wakeup {
   #callbacks = new Set<() => void>();
   /** Callbacks of the `wake` in progress; `cancel` removes a callback that has not been called yet. */
@@ -51,7 +53,7 @@ export class Wakeup {
     this.#woken.delete(callback);
   }
 
-  /** Number of callbacks and promises that wait now. */
+  /** Number of callbacks and promises that are currently waiting. */
   get waitingCount(): number {
     return this.#callbacks.size;
   }

@@ -81,7 +81,8 @@ export function ipv4OfLinks(onFailure: () => void): readonly LinkAddress[] {
 }
 
 /**
- * Parses the output of `ip -o address show`. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32 scope host …`. Pure.
+ * Parses the output of `ip -o address show`. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32 scope host …`.
+ * Pure.
  */
 export function parseLinkAddresses(text: string): readonly LinkAddress[] {
   const lines = text.matchAll(/^\d+: ([^\s@]+)\S*\s+inet6? ([0-9a-f.:]+)/gm);

@@ -26,7 +26,7 @@ const standardApiPort = 12_090;
  * | `http://host:port`, `https://host:port` | TCP without or with TLS |
  * | `unix:///run/kpng.sock`, `unix://kpng.sock` | unix socket |
  *
- * `shown` is the address in error messages. Errors: BAD_OPTION.
+ * `shown` is the form of the address that error messages show. Errors: BAD_OPTION.
  */
 export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = withoutCredentials(text)): ApiAddress {
   const unix = /^unix:(?:\/\/)?(\/?[^/].*)$/.exec(text);
@@ -52,21 +52,22 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = with
 export interface DialOptions {
   /** See {@link parseApiAddress}. */
   readonly api: string;
-  /** Called for each connection. */
+  /** Returns the TLS files; called for each connection. */
   readonly tls?: ReadTls | undefined;
-  /** Called for each call, which then carries the token. Not for plain TCP. */
+  /** Returns the token to send; called for each RPC. Not allowed over plain TCP. */
   readonly token?: ReadToken | undefined;
-  /** Largest message that is accepted, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
+  /** Maximum size of a received message, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
   readonly maxMessageBytes?: number | undefined;
   /**
-   * Path of a unix socket that leads to the watcher, in place of its address. Who opened it has chosen the watcher, so any
-   * name in a certificate of the CA will do. For https only.
+   * Path of a unix socket that leads to the watcher and replaces its address. The process that opened the socket has
+   * chosen the watcher, so any name is accepted in a certificate issued by the CA. For https only.
    */
   readonly tunnel?: string | undefined;
 }
 
 /**
- * Returns a gRPC transport to a watcher. It connects when it is first used, and reconnects after a loss.
+ * Returns a gRPC transport to a watcher. The transport connects when it is first used, and reconnects after a
+ * connection loss.
  *
  * Errors: BAD_OPTION, also for a token over plain TCP.
  */
@@ -83,8 +84,8 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunn
     acceptCompression: [],
     interceptors: token === undefined ? [] : [sendToken(token)],
     // A watcher that loses power does not close its connections; TCP keepalive or an unanswered ping detects that.
-    // Pings are rare, because a Go server closes a connection with more than one ping in five minutes. Our watchers
-    // ping their clients instead; see SilenceLimit.
+    // Pings are rare, because a Go server closes a connection that sends more than one ping in five minutes. Our
+    // watchers ping their clients instead; see SilenceLimit.
     pingIntervalMs: 330_000,
     pingTimeoutMs: 20_000,
     nodeOptions: { createConnection: () => silence.watch(openSocket(address, tls, tunnel)) },
@@ -100,7 +101,7 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunn
 }
 
 /**
- * Refuses to send a token to an address over plain TCP: everyone on the way could read it, and use it until it expires.
+ * Refuses to send a token over plain TCP, because anyone on the network path could read it and use it until it expires.
  *
  * Errors: BAD_OPTION.
  */
@@ -138,7 +139,9 @@ function openSocket(address: ApiAddress, tls: ReadTls | undefined, tunnel: strin
   return socket.setKeepAlive(true, 30_000);
 }
 
-/** Response header of a watcher: the interval of its pings, in milliseconds; see {@link SilenceLimit}. */
+/**
+ * Response header in which a watcher announces the interval of its pings, in milliseconds; see {@link SilenceLimit}.
+ */
 export const pingHeader = "kpng-ping-ms";
 
 /** Number of missing pings after which a connection is closed. */
@@ -148,12 +151,13 @@ const missingPings = 3;
 const checksPerPing = 2;
 
 /**
- * Closes connections on which the announced pings of the peer no longer arrive.
+ * Closes connections on which the peer's announced pings no longer arrive.
  *
- * TCP keepalive alone is too slow when the peer's machine lost power while sent data was not acknowledged yet: the
- * kernel then retransmits for a quarter of an hour before its keepalive probes start.
+ * TCP keepalive alone is too slow if the peer's machine loses power before it has acknowledged sent data: the kernel
+ * then retransmits for a quarter of an hour before its keepalive probes start.
  *
- * The limit counts checks, not time: after a pause of the event loop, the sockets are read before the next check.
+ * The limit counts checks, not time, because after a pause of the event loop the sockets are read before the next
+ * check.
  */
 class SilenceLimit {
   /** For each socket, the bytes read at the last check, and the number of checks since that value last changed. */
@@ -161,7 +165,7 @@ class SilenceLimit {
   #pingMs: number | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Watches a socket until it closes; returns it. */
+  /** Watches a socket until it closes; returns the same socket. */
   watch<S extends Socket>(socket: S): S {
     this.#sockets.set(socket, { bytesRead: 0, unchangedChecks: 0 });
     this.#start();
@@ -172,7 +176,7 @@ class SilenceLimit {
     return socket;
   }
 
-  /** Takes the value of the peer's {@link pingHeader}: null disables the limit, an invalid value is ignored. */
+  /** Applies the value of the peer's {@link pingHeader}: null disables the limit, and an invalid value is ignored. */
   expect(header: string | null): void {
     const pingMs = header === null ? undefined : Number(header);
     if (pingMs === this.#pingMs || (pingMs !== undefined && !(pingMs >= 1 && pingMs <= 3_600_000))) return;

@@ -5,7 +5,7 @@ import { withoutCredentials } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 
 /**
- * Splits `host:port`, the value of the named option. An undefined host stands for all addresses.
+ * Splits `host:port`, the value of the named option. An undefined host in the result stands for all addresses.
  *
  * Errors: BAD_OPTION if the text is not in this format.
  */
@@ -26,8 +26,9 @@ export function parseHostPort(
 }
 
 /**
- * Lets a server listen on a unix socket to which only its owner and its group may connect, as in KPNG. A socket that a
- * killed process left behind is removed; one that another process serves is kept, and so is any other kind of file.
+ * Makes a server listen on a unix socket to which only the socket's owner and group may connect, as in KPNG. A socket
+ * that a killed process left behind is removed; a socket that another process serves is kept, and so is any other kind
+ * of file.
  *
  * Errors: LISTEN_FAILED if the process cannot listen on the path.
  */
@@ -37,7 +38,8 @@ export async function listenOnSocket(server: Server, path: string): Promise<void
     const fail = (cause: Error): void =>
       reject(new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause }));
     server.once("error", fail);
-    // `listen` makes the socket before it returns. A later chmod would let everyone connect for a moment.
+    // `listen` creates the socket before it returns, so the umask is needed: with a later chmod, anyone could connect
+    // for a moment.
     const umask = process.umask(0o117);
     server.listen(path, () => {
       server.off("error", fail);
@@ -48,7 +50,7 @@ export async function listenOnSocket(server: Server, path: string): Promise<void
 }
 
 async function removeStaleSocket(path: string): Promise<void> {
-  // listen() would report EACCES, "permission denied".
+  // Without this check, listen() would report EACCES, "permission denied".
   if (!existsSync(dirname(path)))
     throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: folder ${dirname(path)} does not exist`);
   const stat = statSync(path, { throwIfNoEntry: false });

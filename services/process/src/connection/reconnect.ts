@@ -14,29 +14,30 @@ interface StreamEnd {
 }
 
 /**
- * Shortest duration of a working stream, in milliseconds. After a shorter one the delay doubles, even if the server
- * asks for an immediate retry: otherwise two servers could send a client back and forth without a pause.
+ * Minimum duration of a working stream, in milliseconds. After a shorter stream the delay doubles, even if the server
+ * asks for an immediate retry; otherwise two servers could send a client back and forth without a pause.
  */
 const minStreamMs = 1_000;
 
 /**
- * Longest delay while no process listens at the address, in milliseconds, unless `minMs` is longer.
+ * Maximum delay while no process listens at the address, in milliseconds, unless `minMs` is longer.
  *
- * Longer delays spare a server that answers, since each new stream may cost it a whole view. A refused connect costs
- * half a millisecond of the client's CPU and nothing elsewhere, and changes wait until the client is back.
+ * Longer delays spare only servers that answer, since each new stream may cost them a whole view. A refused connection
+ * costs half a millisecond of the client's CPU time and nothing elsewhere, while changes wait until the client has
+ * reconnected.
  */
 const absentMaxMs = 3_000;
 
 /**
  * Decides how long a backend or relay waits before it opens its next stream to a watcher: as long as the server asks
- * (gRFC A6), otherwise a random part of a delay that doubles. Random, because the cause usually ended thousands of
- * other streams at the same moment.
+ * for (gRFC A6), otherwise a random part of a delay that doubles. The delay is random because the cause usually ended
+ * thousands of other streams at the same moment.
  *
  * While nothing listens at the address, the delay is at most three seconds.
  */
 export class Reconnect {
   readonly #backoff: Backoff;
-  /** While nothing listens at the address. */
+  /** Backoff while nothing listens at the address. */
   readonly #absent: Backoff;
   readonly #nowMs: () => number;
   #openedAtMs = 0;
@@ -55,7 +56,7 @@ export class Reconnect {
     this.#hasProgress = false;
   }
 
-  /** Must be called when the stream has delivered something: delays start at `minMs` again. */
+  /** Must be called when the stream has delivered something; delays then start at `minMs` again. */
   progressed(): void {
     this.#hasProgress = true;
     this.#backoff.reset();
@@ -73,11 +74,12 @@ export class Reconnect {
   }
 }
 
-/** True if an error, or one of its causes, is a connect() that was refused, or that found no unix socket. */
+/** True if an error, or one of its causes, comes from a connect() that was refused or found no unix socket. */
 function hasNoListener(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (!("syscall" in cause) || cause.syscall !== "connect") continue;
-    // The error of a unix socket has no port: without permission, too, only its owner can help.
+    // An error without a port comes from a unix socket. All its errors count, even a missing permission, because only
+    // the socket's owner can remove the cause.
     return !("port" in cause) || ("code" in cause && cause.code === "ECONNREFUSED");
   }
   return false;
@@ -87,14 +89,15 @@ function hasNoListener(error: unknown): boolean {
 const trailer = "grpc-retry-pushback-ms";
 
 /**
- * Longest delay that a watcher asks for and a client accepts, in milliseconds. 5 000 refused clients then return 50
- * times a second, which takes 5 % of a core. A faulty server must not keep a node away indefinitely.
+ * Maximum delay that a watcher asks for and a client accepts, in milliseconds. With this delay, 5 000 refused clients
+ * cause 50 attempts per second, which take 5 % of a core. The limit exists because a faulty server must not keep a node
+ * away indefinitely.
  */
 const maxPushbackMs = 150_000;
 
 /**
- * Returns an error UNAVAILABLE that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. A
- * busy watcher rejects a stream with it.
+ * Returns an UNAVAILABLE error that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. A
+ * busy watcher rejects streams with this error.
  */
 export function retryLaterError(message: string, pushbackMs: number): ConnectError {
   return new ConnectError(message, Code.Unavailable, { [trailer]: String(Math.max(0, Math.round(pushbackMs))) });
@@ -104,8 +107,8 @@ export function retryLaterError(message: string, pushbackMs: number): ConnectErr
  * Returns the delay that the server asks for in an error or one of its causes, in milliseconds, at most 150 000;
  * undefined if it does not ask for one.
  *
- * By gRFC A6 a negative or invalid value asks the client not to retry. Our clients must retry, and do so after the
- * longest delay.
+ * According to gRFC A6, a negative or invalid value asks the client not to retry. Our clients must retry, and do so
+ * after the maximum delay.
  */
 export function pushbackOf(error: unknown): number | undefined {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -117,7 +120,7 @@ export function pushbackOf(error: unknown): number | undefined {
 }
 
 /**
- * Response header of a watcher whose state may be out of date, because its own server does not answer. Its value is
- * "1". A node that finds it looks for another watcher.
+ * Response header, with the value "1", of a watcher whose state may be out of date because its own server does not
+ * answer. A node that receives this header looks for another watcher.
  */
 export const staleHeader = "kpng-stale";

@@ -4,7 +4,7 @@ export interface PartHealth {
   readonly isHealthy: boolean;
   /** False until the part can serve. */
   readonly isReady: boolean;
-  /** Why the part is not healthy or not ready, as text; "" if it is both. */
+  /** Why the part is not healthy or not ready; "" if it is both. */
   readonly reason: string;
 }
 
@@ -25,17 +25,17 @@ export class Health {
     for (const listener of this.#listeners) listener();
   }
 
-  /** The part works and can serve. */
+  /** Reports that the part works and can serve. */
   setReady(part: string): void {
     this.set(part, { isHealthy: true, isReady: true, reason: "" });
   }
 
-  /** The part works but cannot serve yet. */
+  /** Reports that the part works but cannot serve yet. */
   setWaiting(part: string, reason: string): void {
     this.set(part, { isHealthy: true, isReady: false, reason });
   }
 
-  /** The part fails. Its readiness does not change. */
+  /** Reports that the part fails. Its readiness does not change. */
   setFailing(part: string, reason: string): void {
     this.set(part, { isHealthy: false, isReady: this.#parts.get(part)?.isReady ?? false, reason });
   }
@@ -44,7 +44,7 @@ export class Health {
     return [...this.#parts.values()].every((part) => part.isHealthy);
   }
 
-  /** True if all parts are ready. False before the first part has set its health. */
+  /** True if all parts are ready. False until the first part has set its health. */
   get isReady(): boolean {
     return this.#parts.size > 0 && [...this.#parts.values()].every((part) => part.isReady);
   }
@@ -54,7 +54,9 @@ export class Health {
     return this.#parts;
   }
 
-  /** Reasons of the parts that are not ready and whose name begins with `prefix`, each as `part: reason`. */
+  /**
+   * Returns the reasons of all parts that are not ready and whose name begins with `prefix`, each as `part: reason`.
+   */
   waitingReasons(prefix: string): readonly string[] {
     const unready = [...this.#parts].filter(([part, { isReady }]) => !isReady && part.startsWith(prefix));
     return unready.map(([part, { reason }]) => `${part}: ${reason}`);

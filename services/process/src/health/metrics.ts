@@ -13,8 +13,8 @@ export function addGauge(registry: Registry, name: string, help: string, read: (
 }
 
 /**
- * Registers a counter with one label. The series of the known values start at 0: a rate over a series that starts with
- * its first event would miss that event.
+ * Registers a counter with one label. The series for known values start at 0, because a rate over a series that starts
+ * with its first event would miss that event.
  */
 export function addCounter<L extends string>(
   registry: Registry,

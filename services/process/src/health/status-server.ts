@@ -8,28 +8,28 @@ import type { Task } from "../task.ts";
 import { aborted } from "../wait.ts";
 import type { Health } from "./health.ts";
 
-/** Answers a request; returns false for a path that it does not know, and then leaves the response untouched. */
+/** Answers a request; returns false, and leaves the response untouched, if it does not know the path. */
 export type AnswerPage = (path: string, response: ServerResponse, request: IncomingMessage) => boolean;
 
-/** Address and content of a status server, which Kubernetes probes and Prometheus ask. */
+/** Address and content of a status server, which Kubernetes probes and Prometheus scrapes. */
 interface StatusServerOptions {
   /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
   readonly address: string;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Answers requests before the status server does, which answers those for other paths. */
+  /** Gets each request first; the status server answers the requests that `pages` does not. */
   readonly pages?: AnswerPage | undefined;
 }
 
-/** Values of the options `statusServerOptions`, as the command line parses them. */
+/** Parsed values of `statusServerOptions`. */
 export interface StatusAddresses {
   readonly healthzBindAddress?: string | undefined;
   readonly metricsBindAddress?: string | undefined;
 }
 
 /**
- * Returns the task of a status server for each address in the options: none, one for both, or two. If there is one,
- * registers the metrics of the process too.
+ * Returns a status-server task for each distinct address in the options: none, one for both, or two. If there is any,
+ * this function also registers the process's metrics.
  */
 export function statusServerTasks(
   { healthzBindAddress, metricsBindAddress }: StatusAddresses,
@@ -44,8 +44,8 @@ export function statusServerTasks(
  * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
  * part as JSON, and /metrics (Prometheus text).
  *
- * Each connection gets one answer, and when 32 are open, a new one replaces the oldest. If it were refused instead, 32
- * clients could keep out all probes, and the kubelet would restart the process.
+ * Each connection gets one answer. While 32 connections are open, a new one replaces the oldest; if it were refused
+ * instead, 32 clients could keep out all probes, and the kubelet would restart the process.
  *
  * *Bound:* 32 connections with one request each.
  *
@@ -67,13 +67,13 @@ async function serve(
       if (!response.headersSent) response.writeHead(500).end(String(error));
     });
   });
-  // Node.js calls the listener for all requests of a chunk at once: 64 KiB have room for 2 000 requests of the metrics.
+  // Node.js calls the listener for all requests in a chunk in one go, and 64 KiB have room for 2 000 metrics requests.
   server.maxRequestsPerSocket = 1;
   server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
   closeOldest(server);
   await new Promise<void>((resolve, reject) => {
-    // After the start, `reject` has no effect. An error then means that too many files are open to accept a connection;
-    // without a listener, it would end the process.
+    // Once the server listens, `reject` has no effect. A later error means that a connection could not be accepted
+    // because too many files are open; without this listener, that error would end the process.
     server.on("error", (cause) =>
       reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${options.address}`, { cause })),
     );
@@ -89,7 +89,7 @@ async function answer(
   response: ServerResponse,
   { health, metrics, pages }: StatusServerOptions,
 ): Promise<void> {
-  // Not parsed by URL: it throws for paths that port scanners send, such as "//", and would end the process.
+  // Do not use `new URL` here: it throws for paths that port scanners send, such as "//", which would end the process.
   const path = request.url?.split("?", 1)[0] ?? "/";
   if (pages?.(path, response, request) === true) return;
   const answerHealth = (isOk: boolean): void => {
@@ -113,10 +113,13 @@ async function answer(
   }
 }
 
-/** Clients that connect and send no request; in milliseconds. */
+/** Time limits for clients that connect and send no request, in milliseconds. */
 const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
 
-/** Half of the 64 open files that a watcher reserves; its source and its state files need the rest. */
+/**
+ * Maximum number of open connections: half of the 64 open files that a watcher reserves. Its source and its state files
+ * need the rest.
+ */
 const maxConnections = 32;
 
 /** Closes the oldest connection of a server whenever there are more than `maxConnections`. */
@@ -133,14 +136,14 @@ function closeOldest(server: Server): void {
 }
 
 /**
- * Metrics that prom-client keeps for old dashboards. They are gauges named like counters, which promtool rejects, and
- * only sum up other gauges.
+ * Metrics that prom-client keeps for old dashboards. They are gauges that have names of counters, which promtool
+ * rejects, and they only sum up other gauges.
  */
 const misnamed = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
 
 /**
- * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts. Must be
- * called once per registry.
+ * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts. Must not
+ * be called twice for the same registry.
  */
 export function registerProcessMetrics(registry: Registry, health: Health): void {
   const registers = [registry];

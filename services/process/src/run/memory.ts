@@ -6,11 +6,11 @@ import { measureMemory } from "node:vm";
 /**
  * Collects V8's garbage once after each load, from now on for the life of the process.
  *
- * V8 collects only when something allocates. A watcher that was busy and is now idle would keep the garbage of its last
- * load, up to half of its heap (`growOldGenerationByHalf`), and every free page. Single changes leave little garbage.
+ * V8 collects only when something allocates. A watcher that becomes idle after a load would keep the load's garbage, up
+ * to half of its heap (`growOldGenerationByHalf`), and every free page. Single changes leave little garbage.
  *
- * *Cost:* a marking of the heap in steps beside other work, and one pause at its end: 0.1 s for 140 MB; at most every
- * 15 s, and only if there is enough to free. V8 returns the free pages about 8 s later.
+ * *Cost:* the heap is marked in steps alongside other work, followed by one pause, which takes 0.1 s for 140 MB. This
+ * happens at most every 15 s, and only if there is enough to free. V8 returns the free pages about 8 s later.
  */
 export function collectWhenIdle(): void {
   let live = memoryInUse();
@@ -32,9 +32,9 @@ export function collectWhenIdle(): void {
     if (!isWorthCollecting({ wasBusy, utilization, bytes, liveBytes: live })) return;
     wasBusy = false;
     savingChecks = savedChecks;
-    // In this mode V8 follows a collection with one that returns free pages; otherwise it may put that off while other
-    // processes want the cores, which it takes for work of this one. Not for longer: V8 then prefers less memory to
-    // speed. A later V8 without the flag ignores it.
+    // In this mode, V8 follows a collection with another one that returns free pages. Otherwise V8 may postpone it
+    // while other processes use the cores, which it mistakes for activity of this process. The mode is not kept longer
+    // than needed, because it makes V8 save memory at the expense of speed. A later V8 without this flag ignores it.
     setFlagsFromString("--memory-saver-mode");
     void startCollection().then(() => {
       live = memoryInUse();
@@ -48,13 +48,16 @@ interface IdleState {
   readonly wasBusy: boolean;
   /** Share of the last seconds in which the event loop was busy. */
   readonly utilization: number;
-  /** Memory in use, garbage and free pages included. */
+  /** Memory in use, including garbage and free pages. */
   readonly bytes: number;
-  /** The least memory in use since the last collection, or since the start. */
+  /** Minimum of the memory in use since the last collection, or since the start. */
   readonly liveBytes: number;
 }
 
-/** True if the process is idle after a load, and holds a quarter more than before it, and at least 8 MiB. Pure. */
+/**
+ * True if the process is idle after a load and uses at least a quarter, and at least 8 MiB, more memory than before the
+ * load. Pure.
+ */
 export function isWorthCollecting({ wasBusy, utilization, bytes, liveBytes }: IdleState): boolean {
   return wasBusy && utilization < idleShare && bytes - liveBytes > Math.max(minGrowthBytes, liveBytes / 4);
 }
@@ -62,24 +65,29 @@ export function isWorthCollecting({ wasBusy, utilization, bytes, liveBytes }: Id
 /** Time between two checks, in milliseconds. */
 const checkMs = 3_000;
 
-/** Number of checks for which V8 saves memory after a collection: it returns free pages after 8 to 12 s. */
+/**
+ * Number of checks for which V8's memory-saver mode stays on after a collection; V8 returns free pages after 8 to 12 s.
+ */
 const savedChecks = 5;
 
-/** A change to 1 000 nodes takes 4 % of a second. So one each second is busy enough: a collection would delay some. */
+/**
+ * A process is idle if its event loop is busy for less than this share. A change to 1 000 nodes takes 4 % of a second,
+ * so a watcher with one change per second is not idle; a collection would delay some of these changes.
+ */
 const idleShare = 0.02;
 
 /**
- * A load keeps the event loop busy for at least this share of some seconds. Single changes stay below it: each leaves a
- * few kilobytes, and a collection for them would cost more than they do.
+ * A load keeps the event loop busy for at least this share of a few seconds. Single changes stay below it; each leaves
+ * a few kilobytes of garbage, and a collection would cost more than the changes themselves.
  */
 const busyShare = 0.1;
 
 const minGrowthBytes = 8 * 1_024 * 1_024;
 
 /**
- * Memory of V8's old generation and the buffers of all objects, in bytes. It includes garbage, and pages that V8 keeps
- * free after a collection of its own. The young generation is left out: V8 collects it by itself, and what it holds
- * depends on when it last did.
+ * Returns the memory of V8's old generation and of all buffers, in bytes. It includes garbage, and pages that V8 keeps
+ * free after its own collections. The young generation is left out, because V8 collects it by itself and its size
+ * depends on when that last happened.
  */
 function memoryInUse(): number {
   const old = getHeapSpaceStatistics().filter(({ space_name: name }) => !name.startsWith("new_"));
@@ -87,19 +95,19 @@ function memoryInUse(): number {
 }
 
 /**
- * Resolves when the heap is collected. A measurement is the only way to start a collection that marks in steps: `gc`
- * of `--expose-gc` stops the thread for the whole time, also with `execution: "async"`.
+ * Resolves when the heap has been collected. A memory measurement is the only way to start a collection that marks in
+ * steps; `gc` from `--expose-gc` stops the thread for the whole time, even with `execution: "async"`.
  */
 async function startCollection(): Promise<void> {
   const { emitWarning } = process;
-  // The warning that this function is experimental tells an operator nothing; it is emitted during the call.
+  // During the call, Node.js emits a warning that the function is experimental, which is of no use to an operator.
   process.emitWarning = () => undefined;
   try {
     const done = measureMemory({ mode: "summary", execution: "eager" });
     process.emitWarning = emitWarning;
     await done;
   } catch {
-    // A later Node.js may have no such function, or the process ends.
+    // A later Node.js version may lack the function, or the process is ending.
   } finally {
     process.emitWarning = emitWarning;
   }
@@ -110,7 +118,7 @@ async function startCollection(): Promise<void> {
  * memory.
  */
 export function memoryLimitBytes(): number {
-  // 0 or a huge number if there is no limit.
+  // `constrainedMemory` returns 0 or a huge number if there is no limit.
   const constrained = process.constrainedMemory() || Number.POSITIVE_INFINITY;
   return Math.min(getHeapStatistics().heap_size_limit, constrained, totalmem());
 }
@@ -118,13 +126,13 @@ export function memoryLimitBytes(): number {
 /**
  * Keeps V8's young generation, in which new objects are allocated, at its current size.
  *
- * V8 doubles it up to 3 × 16 MiB while many new objects survive, as those of the first view do, and rarely shrinks it.
- * A backend, which then receives only occasional changes, would keep that memory for its whole life. With a small young
- * generation the first view takes a few more, but shorter, collections. Not suitable for programs that allocate all the
- * time, such as the watcher.
+ * V8 doubles it up to 3 × 16 MiB while many new objects survive, as the objects of the first view do, and rarely
+ * shrinks it. A backend, which then receives only occasional changes, would keep that memory for its whole life. With a
+ * small young generation, the first view causes a few more, but shorter, collections. This is not suitable for programs
+ * that allocate all the time, such as the watcher.
  *
- * It sets the growth factor, which V8 reads at every collection, and not the size limit, which V8 reads only at start.
- * A later V8 without this flag ignores it with a warning.
+ * This function sets the growth factor, which V8 reads at every collection, rather than the size limit, which V8 reads
+ * only at the start. A later V8 without this flag ignores it with a warning.
  */
 export function keepYoungGenerationSmall(): void {
   setFlagsFromString("--semi-space-growth-factor=1");
@@ -133,10 +141,11 @@ export function keepYoungGenerationSmall(): void {
 /**
  * Lets V8's old generation, which holds long-lived objects, grow by 50 % between two full garbage collections.
  *
- * By default V8 chooses a factor. While a program allocates little, it is 10 %. The heap of a watcher is nearly all
- * long-lived state, 110 MB for 50 000 endpoints, and each change adds little garbage: full collections came every few
- * seconds, took a quarter of the CPU time of all changes, and delayed one change in thirty by 0.2 s. During the first
- * view of a backend, the factor is 70 % and more, so that garbage of the start stays for hours.
+ * By default V8 chooses the growth factor itself. While a program allocates little, the factor is 10 %. A watcher's
+ * heap is nearly all long-lived state, 110 MB for 50 000 endpoints, and each change adds little garbage; with V8's
+ * factor, full collections ran every few seconds, took a quarter of the CPU time of all changes, and delayed one change
+ * in thirty by 0.2 s. During a backend's first view, V8's factor is 70 % or more, so that garbage from the start stays
+ * for hours.
  */
 export function growOldGenerationByHalf(): void {
   setFlagsFromString("--heap-growing-percent=50");

@@ -27,11 +27,11 @@ export async function runProcess(
     });
   }
   process.stdout.on("error", (cause: NodeJS.ErrnoException) => {
-    // The reader of our output has closed the pipe (`kpng … | head`): not a failure.
+    // It is not a failure if the reader of our output has closed the pipe (`kpng … | head`).
     if (cause.code === "EPIPE") process.exit();
     fail(createLog(), new ProcessError("OUTPUT_FAILED", "standard output cannot be written", { cause }));
   });
-  // As for the log: text that cannot be written to standard error is lost, and the process continues.
+  // As with log lines, text that cannot be written to standard error is lost, and the process continues.
   process.stderr.on("error", () => undefined);
   const words = argv.slice(2);
   const command = prepare(
@@ -53,12 +53,13 @@ export async function runProcess(
   process.exit();
 }
 
-/** Prints the help of a command with the options for experts. */
+/** Flag that prints the help of a command including the options for experts. */
 const allFlag = "--help-all";
 
 /**
- * Time after a signal in which further ones count as the same, in milliseconds. A terminal sends Ctrl-C to all
- * processes in its foreground, and npx and npm run pass theirs on: the program gets two at once.
+ * Time after a signal during which further signals count as the same one, in milliseconds. A terminal sends SIGINT for
+ * Ctrl-C to all foreground processes, and npx and npm run also pass theirs on, so the program gets two signals at the
+ * same time.
  */
 const sameInterruptMs = 500;
 
@@ -67,7 +68,7 @@ function outputWritten(): Promise<void> {
   return new Promise((resolve) => process.stdout.write("", () => setImmediate(resolve)));
 }
 
-/** Errors before the command line is parsed come from option values in the environment: exit code 2. */
+/** Errors before the command line is parsed come from option values in the environment, so they exit with 2. */
 function makeOrEnd(makeCommand: () => Command): Command {
   try {
     return makeCommand();
@@ -81,7 +82,7 @@ function prepare(command: Command, showsExperts: boolean): Command {
   const experts = command.options.filter(({ helpGroupHeading: group, hidden }) => group === expertGroup && !hidden);
   command
     .configureHelp({
-      // Names of options are long: with the standard minimum, commander would not wrap their descriptions at all.
+      // Option names are long; with the standard minimum, commander would not wrap their descriptions at all.
       minWidthToWrap: 20,
       optionDescription: describeOption,
       visibleOptions(one) {
@@ -98,7 +99,7 @@ function prepare(command: Command, showsExperts: boolean): Command {
   return command;
 }
 
-/** Reports an error, as text to a person at a terminal, otherwise as a line of the log, and exits. */
+/** Reports an error and exits. A person at a terminal gets plain text; otherwise the error is a log line. */
 function fail(log: Log, error: unknown, exitCode = failureExitCode()): never {
   const reason = reasonOf(error);
   const stack = isExpected(error) ? undefined : (error as Error)?.stack;
@@ -107,19 +108,21 @@ function fail(log: Log, error: unknown, exitCode = failureExitCode()): never {
   process.exit(exitCode);
 }
 
-/** True for an error with one of our codes. Any other error is a bug, and is logged with its stack. */
+/** True for an error with one of our codes. Any other error is a bug and is logged with its stack. */
 function isExpected(error: unknown): boolean {
   return error instanceof Error && /^\[[A-Z_]+\] /.test(error.message);
 }
 
-/** Exit status of a failed run whose result is 0 or 1, as for diff(1), cmp(1) and kubectl diff. */
+/**
+ * Exit status of a failed run whose normal exit status, 0 or 1, is its result, as in diff(1), cmp(1) and kubectl diff.
+ */
 const failedResultExitCode = 2;
 
 /**
  * Makes the exit status of a command its result if `exitStatusIsResult` returns true for the options: the action sets
- * process.exitCode to 0 or 1. A run that fails or stops earlier ends with 2.
+ * process.exitCode to 0 or 1. A run that fails or stops before that exits with 2.
  *
- * Must be called before other hooks are added to the command, so that their errors count as failures too.
+ * Must be called before other hooks are added to the command, so that errors from these hooks also count as failures.
  */
 export function reportsByExitStatus(
   command: Command,
@@ -135,7 +138,7 @@ export function failureExitCode(): number {
   return process.exitCode === undefined ? 1 : failedResultExitCode;
 }
 
-/** Returns the version text of a program, e.g. "kpng 0.1.0 (Node.js v24.21.0, linux/x64)". */
+/** Returns the version string of a program, e.g. "kpng 0.1.0 (Node.js v24.21.0, linux/x64)". */
 export function formatVersion(program: string, version: string): string {
   return `${program} ${version} (Node.js ${process.version}, ${process.platform}/${process.arch})`;
 }

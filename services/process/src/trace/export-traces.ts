@@ -26,17 +26,17 @@ import { waitMs } from "../wait.ts";
 import type { OpenSpan, SpanEnd, SpanStart, TracedProcess, Traceparent, Tracing } from "./tracing.ts";
 import { formatTraceparent, parseTraceparent, type TraceSettings } from "./tracing.ts";
 
-/** How long ended spans are collected before they are exported, in milliseconds. */
+/** How long completed spans are collected before they are exported, in milliseconds. */
 const exportDelayMs = 1_000;
 
-/** Time limit of the last export, when the process exits, in milliseconds. */
+/** Time limit for the last export when the process exits, in milliseconds. */
 const closeLimitMs = 2_000;
 
 /**
  * Returns the {@link Tracing} that exports spans over OTLP. Only this file depends on OpenTelemetry's SDK.
  *
- * *Bound:* 2 048 spans wait for export. While the collector is unreachable or slow, further spans are dropped, and the
- * log says so.
+ * *Bound:* at most 2 048 spans wait for export. While the collector is unreachable or slow, further spans are dropped
+ * and the log says so.
  *
  * Errors: BAD_OPTION.
  */
@@ -68,12 +68,12 @@ export function exportTraces({ name, version }: TracedProcess, settings: TraceSe
   };
 }
 
-/** The exporter reads its endpoint, headers and certificates from the environment. */
+/** Creates the exporter, which reads its endpoint, headers and certificates from the environment. */
 function makeExporter(): OTLPTraceExporter {
   try {
     return new OTLPTraceExporter();
   } catch {
-    // Without the cause: it may contain the value of a header, which is a secret.
+    // Omit the cause, because it may contain the value of a header, which is a secret.
     throw new ProcessError("BAD_OPTION", "OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_HEADERS is invalid");
   }
 }
@@ -83,7 +83,7 @@ function samplerOf({ ratio, isParentBased }: TraceSettings): Sampler {
   return isParentBased ? new ParentBasedSampler({ root }) : root;
 }
 
-/** Logs the SDK's errors, which are failed exports, and its warnings, which are about invalid settings. */
+/** Logs the SDK's errors (failed exports) and its warnings (invalid settings). */
 function logFailures(log: Log): void {
   const error = (message: string): void => log.error("export of traces failed", { reason: messageIn(message) });
   const warn = (message: string): void =>
@@ -101,7 +101,7 @@ function messageIn(message: string): string {
     const error: unknown = JSON.parse(message);
     if (typeof error === "object" && error !== null && "message" in error) return String(error.message);
   } catch {
-    // Not JSON: the text is the message itself.
+    // The text is not JSON, so it is the message itself.
   }
   return message.slice(0, 500);
 }

@@ -3,20 +3,20 @@ import { ProcessError } from "../process-error.ts";
 import type { TracedProcess, TraceSettings, Tracing } from "./tracing.ts";
 
 /**
- * Returns the tracing of this process; undefined if the environment does not configure an export (see
- * {@link readTraceSettings}).
+ * Returns the {@link Tracing} of this process; undefined if the environment does not configure an export (see {@link
+ * readTraceSettings}).
  *
  * Errors: BAD_OPTION for an invalid value of an OpenTelemetry environment variable.
  */
 export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
   const settings = readTraceSettings(process.env);
   if (settings === undefined) return undefined;
-  // OpenTelemetry's SDK takes 0.15 s and 34 MB.
+  // Load OpenTelemetry's SDK only if it is needed, because it takes 0.15 s and 34 MB.
   const { exportTraces } = await import("./export-traces.ts");
   return exportTraces(traced, settings, log);
 }
 
-/** Calls `work` with the result of {@link openTracing}, and closes that afterwards. */
+/** Calls `work` with the result of {@link openTracing}, which it closes afterwards. */
 export async function withTracing(
   traced: TracedProcess,
   log: Log,

@@ -1,6 +1,6 @@
 /**
- * Identity of a recorded span, in the format of W3C Trace Context: `00-TRACE-SPAN-01`, with 32 and 16 hexadecimal
- * digits. The types and functions in this file do not depend on OpenTelemetry's SDK.
+ * Identity of a recorded span in the W3C Trace Context format, `00-TRACE-SPAN-01`, where TRACE has 32 and SPAN has 16
+ * hexadecimal digits. The types and functions in this file do not depend on OpenTelemetry's SDK.
  */
 export type Traceparent = string;
 
@@ -15,9 +15,9 @@ export interface SpanStart {
    * "producer" for a span that other processes continue, "consumer" for a span that continues one. Default "internal".
    */
   readonly kind?: "internal" | "producer" | "consumer" | undefined;
-  /** Span that this span is part of; undefined for the first span of a trace. */
+  /** Parent span; undefined for the first span of a trace. */
   readonly parent?: Traceparent | undefined;
-  /** Further spans that led to this one, usually of other traces. */
+  /** Further spans that led to this one, usually from other traces. */
   readonly links?: readonly Traceparent[] | undefined;
 }
 
@@ -26,7 +26,7 @@ export interface SpanEnd {
   /** Milliseconds since 1970, with fractions; not earlier than the start. */
   readonly endMs: number;
   readonly attributes?: SpanAttributes | undefined;
-  /** Reason, if the operation failed. */
+  /** Error message, if the operation failed. */
   readonly error?: string | undefined;
 }
 
@@ -37,32 +37,34 @@ export interface OpenSpan {
 }
 
 /**
- * Records spans. Exists only in a process that exports traces, so that tracing costs nothing in others.
+ * Records spans. It exists only in a process that exports traces, so that tracing costs nothing in other processes.
  *
  * The caller passes all times, because a span is often recorded only after its operation is over.
  */
 export interface Tracing {
   /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */
   begin(name: string, start: SpanStart): OpenSpan | undefined;
-  /** Exports the spans that have ended, for at most 2 s, and stops. */
+  /** Exports the completed spans, which takes at most 2 s, and stops tracing. */
   close(): Promise<void>;
 }
 
-/** Records a span that is over already. Returns undefined if it is not sampled. */
+/** Records a completed span. Returns undefined if it is not sampled. */
 export function recordSpan(tracing: Tracing, name: string, span: SpanStart & SpanEnd): Traceparent | undefined {
   const open = tracing.begin(name, span);
   open?.end(span);
   return open?.traceparent;
 }
 
-/** Name and version of this process in traces; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence. */
+/**
+ * Name and version of this process in traces. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence over them.
+ */
 export interface TracedProcess {
-  /** For example "kpng-watcher". */
+  /** Name of the process, for example "kpng-watcher". */
   readonly name: string;
   readonly version: string;
 }
 
-/** The parts of a traceparent. */
+/** The two identifiers in a traceparent. */
 interface SpanIdentity {
   /** 32 hexadecimal digits, lower case. */
   readonly traceId: string;
@@ -95,7 +97,7 @@ export function traceFields(traceparent: Traceparent | undefined): Readonly<Reco
 
 /** Sampling of traces. */
 export interface TraceSettings {
-  /** Share of the traces that are recorded, 0 to 1. */
+  /** Share of traces that are recorded, from 0 to 1. */
   readonly ratio: number;
   /** If true, a trace that another process began is always recorded. */
   readonly isParentBased: boolean;
