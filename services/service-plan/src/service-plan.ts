@@ -5,9 +5,6 @@ import type { Protocol, Service, ServiceKey } from "@kpng/model/service.ts";
  * The origin of a packet that reaches a frontend. A packet that fits two kinds belongs to the first, in this order:
  * "pod" if {@link NodePlan.podTraffic} recognizes it, "node" if its source is one of the node's own addresses, else
  * "outside".
- *
- * The types of this file are a plan: what a service proxy must do with the packets of a Service. `planService` and
- * `planNode` make plans, and each backend renders them as rules of its kernel mechanism.
  */
 export type Sender = "pod" | "node" | "outside";
 
@@ -15,7 +12,7 @@ export type Sender = "pod" | "node" | "outside";
 export type Route =
   | {
       readonly kind: "balance";
-      /** The endpoint set of the port that the packet is spread over; never an empty one. */
+      /** The endpoint set to balance across; never an empty one. */
       readonly set: EndpointSetName;
       /** Whether the node's address becomes the source, so that the endpoint's answer returns through this node. */
       readonly isMasqueraded: boolean;
@@ -51,7 +48,10 @@ export interface Frontend {
    * route leads to an endpoint.
    */
   readonly sources: AllowedSources | undefined;
-  /** Only external addresses and node ports with policy Local have routes that differ in more than masquerade. */
+  /**
+   * With policy Cluster, the three routes differ at most in `isMasqueraded`; with external policy Local, also in kind and
+   * set.
+   */
   readonly routes: Readonly<Record<Sender, Route>>;
 }
 
@@ -78,13 +78,13 @@ export interface ServicePortPlan {
   /** ClientIP affinity: how long a client stays with its endpoint after its last connection. Undefined for none. */
   readonly affinitySeconds: number | undefined;
   /**
-   * Ascending by their text, `10.0.1.7:8080` or `[fd00::7]:8080`; no two are equal. A set without a route may be
-   * filled.
+   * Ascending by their text, `10.0.1.7:8080` or `[fd00::7]:8080`; no two are equal. A set may have endpoints although no
+   * route uses it.
    */
   readonly sets: Readonly<Record<EndpointSetName, readonly EndpointAddress[]>>;
   /**
-   * Cluster IPs first, then external IPs, load-balancer IPs and the node port; those of a kind have the same routes,
-   * and so have all that are not cluster IPs. No two frontends of a Service have the same address, protocol and port.
+   * Cluster IPs first, then external IPs, load-balancer IPs and the node port. All cluster IPs have the same routes, and so
+   * have all other frontends. No two frontends of a Service have the same address, protocol and port.
    */
   readonly frontends: readonly Frontend[];
 }

@@ -109,6 +109,7 @@ export function requireBpf(what: string, command: number, attribute: Buffer): nu
 
 /** Fills a buffer with the kernel's description of a map, program, link or type. Errors: BPF_FAILED. */
 export function readInfo(what: string, descriptor: number, info: Buffer): Buffer {
+  // BPF_OBJ_GET_INFO_BY_FD.
   requireBpf(`${what} cannot be examined`, 15, makeAttribute(16, [0, descriptor], [4, info.length], [8, info]));
   return info;
 }
@@ -133,6 +134,7 @@ export function closeDescriptor(descriptor: number): void {
 export function mapMemory(descriptor: number, bytes: number): Buffer {
   const { mmap, koffi } = cLibrary();
   const pointer: unknown = mmap(0, bytes, protReadWrite, mapShared, descriptor, 0);
+  // The address is MAP_FAILED after a failure.
   if (pointer === null || koffi.address(pointer) === 0xffff_ffff_ffff_ffffn) {
     const reason = describeErrno(koffi.errno());
     throw new BackendEbpfError("BPF_FAILED", `a map of ${bytes} bytes cannot be mapped into memory: ${reason}`);

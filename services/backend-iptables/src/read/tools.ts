@@ -147,6 +147,7 @@ interface VariantRules {
  * 1.24, KUBE-KUBELET-CANARY since 1.17.
  */
 const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
+const hintReason = "kubelet's chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY";
 
 /**
  * Finds out which variant of iptables the other programs of this node use. If kpng used the other variant, rules of
@@ -161,9 +162,9 @@ const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
  */
 export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
   const nft = await look("nft", run);
-  if (nft?.hasHint === true) return { variant: "nft", reason: "kubelet's chain KUBE-IPTABLES-HINT" };
+  if (nft?.hasHint === true) return { variant: "nft", reason: hintReason };
   const legacy = await look("legacy", run);
-  if (legacy?.hasHint === true) return { variant: "legacy", reason: "kubelet's chain KUBE-IPTABLES-HINT" };
+  if (legacy?.hasHint === true) return { variant: "legacy", reason: hintReason };
   if (nft === undefined || legacy === undefined) return { variant: "auto", reason: "only one variant is installed" };
   const counts = `${nft.ruleCount} rules of iptables-nft, ${legacy.ruleCount} of iptables-legacy`;
   if (nft.ruleCount === legacy.ruleCount) return { variant: "auto", reason: `default of this system: ${counts}` };

@@ -45,7 +45,7 @@ export class Namespace {
     return recordsOf(items).map(podOf);
   }
 
-  /** Sends a GET, or with a body a POST. `right` names what it needs, as in RBAC rules. */
+  /** Sends a GET, or with a body a POST. `right` names the needed right in the error, as in RBAC rules: `list pods`. */
   async ask(right: string, path: string, body?: unknown): Promise<Readonly<Record<string, unknown>>> {
     const { server, get, post } = this.#client;
     const limit = AbortSignal.any([this.#signal, AbortSignal.timeout(limitMs)]);
@@ -65,7 +65,10 @@ export class Namespace {
     throw new ProcessError("REQUEST_FAILED", `${server}: ${this.#describe(right, response.status, text)}`);
   }
 
-  /** Opens a stream through the API server to a subresource of a pod. Its errors are those of the stream. */
+  /**
+   * Opens a stream through the API server to a pod. `subresource` names the right in errors: `pods/portforward`; `path` is
+   * below the namespace: `pods/watcher-0/portforward?ports=12090`. Errors are those of the stream.
+   */
   open(subresource: string, path: string, channels: Channels): Duplex {
     return streamOf(() => this.#openWebSocket(subresource, this.#pathOf(path)), channels);
   }
@@ -79,7 +82,7 @@ export class Namespace {
     return new Promise((resolve, reject) => {
       socket.on("error", reject);
       socket.once("open", () => {
-        // Until the stream listens: the first messages can come in the same packet.
+        // Paused until the stream listens: the first messages can arrive in the same packet.
         socket.pause();
         resolve(socket);
       });

@@ -3,7 +3,7 @@ import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
 import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand, staleOption } from "./source-command.ts";
 
-/** Options of {@link connect}. */
+/** Options that name the API server and the credentials for it. */
 export const kubeOptions: readonly OptionSpec[] = [
   {
     flags: "--kubeconfig <file>",
@@ -11,7 +11,7 @@ export const kubeOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--server <url>",
-    description: "URL of the API server, instead of the one in the kubeconfig or of the pod's environment",
+    description: "URL of the API server, in place of the one in --kubeconfig; without that file, no kubeconfig is read",
     parse: parseNonEmptyText,
   },
 ];

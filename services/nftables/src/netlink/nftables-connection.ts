@@ -56,7 +56,7 @@ export class RulesetChanges {
 
   /**
    * Records the current generation. Returns a number that differs from the last returned one if other programs have
-   * changed anything.
+   * changed anything, or if that is unknown, as after a commit of puts only.
    */
   read(generation: number): number {
     if (generation !== this.#expected) this.disturbed();

@@ -244,6 +244,7 @@ export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
     [
       "bitwise",
       (to) => {
+        // Source and destination register, length; then mask and exclusive or.
         to.uint32(1, register.first);
         to.uint32(2, register.first);
         to.uint32(3, 4);
@@ -254,6 +255,7 @@ export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
     [
       "meta",
       (to) => {
+        // Key and source register.
         to.uint32(2, metaPriority);
         to.uint32(3, register.first);
       },
@@ -263,12 +265,14 @@ export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
 
 /** Writes `dnat ip addr . port to meta priority . numgen random mod MODULUS map @MAP`. */
 export function writePickRule(writer: NetlinkWriter, family: Family, modulus: number, map: string): void {
+  // An IPv6 address fills the first register, so its port is in the next one.
   const portRegister = family === "v4" ? register.second : 2;
   writeExpressions(writer, [
     loadPriority,
     [
       "numgen",
       (to) => {
+        // Destination register, modulus, type (1: random) and offset.
         to.uint32(1, register.second);
         to.uint32(2, modulus);
         to.uint32(3, 1);
@@ -278,6 +282,7 @@ export function writePickRule(writer: NetlinkWriter, family: Family, modulus: nu
     [
       "lookup",
       (to) => {
+        // Set, source and destination register.
         to.text(1, map);
         to.uint32(2, register.first);
         to.uint32(3, register.first);

@@ -14,7 +14,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * | on a unix socket | file permissions | all |
  * | over loopback | access to the machine's network namespace; not with `--trust-loopback=false` | all |
  * | with a certificate | verified by `--listen-tls-ca` | its URI names; see {@link rightsOfCertificate} |
- * | with a ServiceAccount token, over TLS or a unix socket | the API server's TokenReview | those of its account; see `rightsOfToken` |
+ * | with a ServiceAccount token, over TLS | the API server's TokenReview | those of its account; see `rightsOfToken` |
  * | any other | none; all with `--allow-anonymous` | none: health and reflection only |
  *
  * Rights of a connection and of a call's token add up ({@link joinRights}).
@@ -32,8 +32,8 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * API server away    UNAVAILABLE: the node keeps its rules and tries again
  * ```
  *
- * A call is checked when it begins, and while it lasts: a refused or expired token, or a withdrawn CA, ends it. Nothing
- * is checked for each message.
+ * A call is checked when it begins, and every few seconds while it lasts, but not for each message: a refused or expired
+ * token, or a withdrawn CA, ends it.
  *
  * **Rejected.** *The common name of a certificate*: issuers restrict URI names by policy, and one certificate can hold
  * several. *The kubelet's certificate* (`system:node:n1`): its CA signs other clients, too, and a backend would need the
@@ -77,6 +77,7 @@ export function joinRights(connection: Rights, token: Rights): Rights {
     hasState: connection.hasState || token.hasState,
     hasInspection: connection.hasInspection || token.hasInspection,
     identity: [connection.identity, token.identity].filter((identity) => identity !== "").join(" and "),
+    // With an accepted token, the problem of the certificate no longer matters.
     problem: token.problem ?? (token.identity === "" ? connection.problem : undefined),
   };
 }
@@ -97,7 +98,7 @@ export function rightsOfConnection(
   if (trustsLoopback && isLoopback(socket.remoteAddress ?? "")) return everyRight("a client on this machine");
   if (allowsAnonymous) return everyRight("an anonymous client");
   const certificate = socket.getPeerCertificate?.();
-  // {} or null without a certificate, for example in a resumed session.
+  // {} or null if the client presented no certificate.
   if (!certificate?.subject) return noRights;
   const name = firstOf(certificate.subject.CN);
   const refuse = (reason: string): Rights => {
@@ -107,7 +108,7 @@ export function rightsOfConnection(
   };
   // The TLS listener has verified the certificate.
   if (socket.authorized !== true) return refuse(describeRefusal(String(socket.authorizationError)));
-  // A resumed session is not verified again, so its certificate may have expired since.
+  // A resumed session has the certificate of the first one, and is not verified again: it may have expired since.
   if (Date.parse(certificate.valid_to) <= nowMs) return refuse("it has expired");
   return rightsOfCertificate(certificate.subjectaltname, name);
 }

@@ -34,8 +34,8 @@ export const standardStaleAfterMs = 15_000;
  * Answer of a server about the state of the source.
  *
  * - current: it equals the server's.
- * - behind: it may differ from the server's.
- * - silent: the server did not answer, or only some requests.
+ * - behind: it may be older than the server's, or is that of another cluster.
+ * - silent: the server did not answer all requests of the probe.
  */
 export type ProbeAnswer =
   | { readonly kind: "current" }
@@ -48,7 +48,7 @@ interface ProbeOptions {
   readonly currency: CurrencySink;
   /** Time without an answer after which the source is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
-  /** Called when the source is stale because the server is silent. */
+  /** Called after each probe by which the source is stale because the server is silent. */
   readonly onSilent?: (() => void) | undefined;
   readonly clock?: Clock | undefined;
 }

@@ -8,7 +8,8 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { InputProblem } from "./input-content.ts";
 
-const standardInput = "-";
+/** Name that stands for standard input. */
+const standardInputName = "-";
 
 /** A file to read, with a stamp for detecting changes. */
 interface InputFile {
@@ -47,8 +48,8 @@ export async function listInputFiles(
 ): Promise<{ readonly files: readonly InputFile[]; readonly failures: readonly InputProblem[] }> {
   const files = new Map<string, InputFile>();
   const failures: InputProblem[] = [];
-  const add = async (file: string, isGiven: boolean): Promise<void> => {
-    if (file === standardInput) {
+  const add = async (file: string, mayBeFolder: boolean): Promise<void> => {
+    if (file === standardInputName) {
       files.set(file, { file, stamp: "", isStream: true });
       return;
     }
@@ -58,7 +59,7 @@ export async function listInputFiles(
         const isStream = !stats.isFile();
         const stamp = isStream ? "" : [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join(" ");
         files.set(file, { file, stamp, isStream });
-      } else if (isGiven) {
+      } else if (mayBeFolder) {
         const names = (await readdir(file)).filter((name) => /^[^.].*\.(?:ya?ml|json)$/.test(name)).sort();
         for (const name of names) await add(join(file, name), false);
       }
@@ -117,7 +118,7 @@ async function readContent({ file, isStream }: InputFile, options: InputFilesOpt
 }
 
 async function openInput(file: string, options: InputFilesOptions): Promise<Readable> {
-  if (file === standardInput) {
+  if (file === standardInputName) {
     const given = options.standardInput ?? process.stdin;
     return given instanceof Readable ? given : Readable.from(given);
   }

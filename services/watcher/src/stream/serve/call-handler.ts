@@ -57,7 +57,7 @@ export function makeCallHandler(
     routes: makeRoutes({ ...options, refusals }, stop),
     readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
-    // Browsers use the status page: they speak HTTP/2 over TLS only, where a page of another site has no certificate.
+    // gRPC-Web is for browsers, and they use the status page.
     grpcWeb: false,
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
@@ -66,7 +66,7 @@ export function makeCallHandler(
     const { stream } = request;
     const connection = connections.began(stream);
     if (connection === undefined) {
-      // The rest of what was read with a call whose connection has ended.
+      // The connection has ended; this call was read together with an earlier one.
       stream.destroy();
       return;
     }
