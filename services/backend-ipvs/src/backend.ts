@@ -14,9 +14,7 @@ import { removeObjects } from "./commit/remove-objects.ts";
 import { RunTool } from "./read/run-tool.ts";
 import { objectNames } from "./render/kernel-objects.ts";
 
-/**
- * Options of this backend alone; options that kube-proxy also has carry its names.
- */
+/** Options that only this backend has. Options that also exist in kube-proxy have the same names there. */
 const ipvsOptions: readonly OptionSpec[] = [
   {
     flags: "--ipvs-scheduler <name>",
@@ -94,10 +92,13 @@ function schedulerName(text: string): string {
   throw new InvalidArgumentError(`"${text}" is not the name of a scheduler: write rr, wrr, lc, wlc, sh or mh`);
 }
 
-/** kube-proxy serves only Services without a proxy name, so only this instance takes its place. */
+/** kube-proxy serves only Services without a proxy name, so only the instance without a proxy name replaces it. */
 const names = objectNames("");
 
-/** A step of the move from kube-proxy, which is a run of its own: docs/guides/migrate-from-kube-proxy.md has the order. */
+/**
+ * A step of the migration from kube-proxy that is run separately. docs/guides/migrate-from-kube-proxy.md gives the
+ * order.
+ */
 const kubeProxyMoves: readonly ProxyAlternative[] = [
   {
     name: "cleanupKubeProxy",
@@ -163,7 +164,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
   };
   return {
-    // IPVS cannot forward what comes from 127.0.0.0/8.
+    // IPVS cannot forward packets from 127.0.0.0/8.
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {
       const isKernel = host.destination.kind === "kernel";

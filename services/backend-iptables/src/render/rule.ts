@@ -53,7 +53,7 @@ export function protocolName(protocol: Protocol): string {
 }
 
 /**
- * Returns the match that matches one in `count` packets, at random. The kernel rounds the probability to units of 2⁻³¹.
+ * Returns the match for one in `count` packets, chosen at random. The kernel rounds the probability to units of 2⁻³¹.
  */
 export function oneIn(count: number): string {
   return `-m statistic --mode random --probability ${(Math.round(2 ** 31 / count) / 2 ** 31).toFixed(11)}`;

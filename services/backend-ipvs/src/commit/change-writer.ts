@@ -15,9 +15,9 @@ import { readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError, type ObjectNames } from "../render/kernel-objects.ts";
 
-/** A change of the objects and rules of one family; the result of each sync and repair. */
+/** A change to the objects and rules of one family. Each sync and repair returns one. */
 export interface IpvsChange extends RuleChange {
-  /** Numbers of objects. */
+  /** Number of objects that were put, and of those that were deleted. */
   readonly puts: number;
   readonly deletes: number;
 }
@@ -25,7 +25,7 @@ export interface IpvsChange extends RuleChange {
 interface CallChanges {
   readonly objects: readonly ObjectChange[];
   readonly batches: readonly Batch[];
-  /** Interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
+  /** The interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
   readonly parts: readonly string[];
 }
 
@@ -60,9 +60,9 @@ interface ChangeWriterOptions {
   readonly names: ObjectNames;
   readonly runTool: RunTool;
   readonly log: Log;
-  /** Services that need an object of which `isOf` is true, for the log. */
+  /** Returns the Services that need an object for which `isOf` returns true, for the log. */
   readonly ownersOf: (isOf: (...id: ObjectId) => boolean) => readonly ServiceKey[];
-  /** Receives the batches in place of the kernel. */
+  /** If it is set, it receives the batches instead of the kernel. */
   readonly print?: ((text: string) => void) | undefined;
 }
 
@@ -71,25 +71,31 @@ export interface WriteOptions {
   /** Objects in the kernel before the changes. */
   readonly installed: InstalledObjects;
   readonly before?: readonly Batch[] | undefined;
-  /** Whether the changes are all differences from the kernel: then no other object is refused any more. */
+  /**
+   * Whether the changes are all differences from the kernel, in which case no other object counts as refused any more.
+   */
   readonly isAll: boolean;
   readonly stages: SyncStages | undefined;
 }
 
 interface Written {
   readonly batches: readonly Batch[];
-  /** The changes that are in force now: without refused additions, and with what keeps their records away. */
+  /**
+   * The changes that are now in force: without refused additions, but with the changes that keep their addresses out of
+   * ADDRESSES.
+   */
   readonly done: readonly ObjectChange[];
 }
 
 /**
- * Writes changes of one family to the kernel.
+ * Writes changes for one family to the kernel.
  *
- * The kernel refuses some addresses that the API server accepts: a multicast address of IPv6 as an external IP, or an
- * endpoint at a broadcast address of this node. The tools go on after such a line, but do not name it. So after a batch
- * that failed in these words, the kernel is read: additions that it lacks were refused. They are logged once, left out,
- * and tried again whenever they are compared. Any other change that the kernel lacks fails the sync. The ipset
- * ADDRESSES does not keep a refused address: its rules would refuse and drop packets of others to that address.
+ * The kernel refuses some addresses that the API server accepts, such as an IPv6 multicast address as an external IP,
+ * or an endpoint at a broadcast address of this node. The tools continue after such a line, but do not say which line
+ * it was. So if a batch fails with an error about an address, the kernel is read: additions that are missing there were
+ * refused. They are logged once, left out, and tried again whenever they are compared. Any other change that is missing
+ * in the kernel makes the sync fail. A refused address is removed from the ipset ADDRESSES, because the rules for this
+ * ipset would refuse and drop other programs' packets to that address.
  */
 export class ChangeWriter {
   readonly #options: ChangeWriterOptions;
@@ -110,14 +116,14 @@ export class ChangeWriter {
     return this.#refused.has(`${kind} ${key}`);
   }
 
-  /** Notes that no Service needs these objects any more. */
+  /** Records that no Service needs these objects any more. */
   forget(ids: readonly ObjectId[]): void {
     for (const [kind, key] of ids) this.#refused.delete(`${kind} ${key}`);
   }
 
   /**
-   * Runs the batches `before`, and then those of the changes; prints them with `--dry-run`. Errors: COMMIT_REJECTED,
-   * after which some changes may be in force; READ_FAILED, TOOL_MISSING.
+   * Runs the batches `before` and then the batches for the changes. With `--dry-run` it prints them instead. Errors:
+   * COMMIT_REJECTED, after which some changes may be in force; READ_FAILED, TOOL_MISSING.
    */
   async write(changes: readonly ObjectChange[], options: WriteOptions): Promise<Written> {
     const { names, family, print } = this.#options;
@@ -160,7 +166,7 @@ export class ChangeWriter {
     return refused;
   }
 
-  /** Returns the puts of the batch of a tool that are not in force. */
+  /** Returns the puts that `tool` should have made but that are not in force. */
   async #missing(changes: readonly ObjectChange[], [tool]: readonly string[]): Promise<readonly ObjectChange[]> {
     const { runTool, names, family } = this.#options;
     const { objects } = await readObjects(runTool, names, family, { isRecognized: () => true });
@@ -170,7 +176,7 @@ export class ChangeWriter {
     );
   }
 
-  /** Logs the objects that were not refused before: the first ones, and Services that need them. */
+  /** Logs objects that were not refused before, with the Services that need them (the first few of each). */
   #logRefused(changes: readonly ObjectChange[], error: BackendIpvsError): void {
     const { family, log, ownersOf } = this.#options;
     const added = new Set(changes.map(nameOf)).difference(this.#refused);
@@ -186,8 +192,8 @@ export class ChangeWriter {
   }
 
   /**
-   * Notes which additions were refused. Returns the changes that make ADDRESSES agree: it has each address that was not
-   * refused before.
+   * Records which additions were refused. Returns the changes that correct the ipset ADDRESSES, which so far contains
+   * all addresses except those refused earlier.
    */
   #noteRefused(tried: readonly ObjectChange[], refused: ReadonlySet<ObjectChange>): readonly ObjectChange[] {
     return tried.filter(isRefusable).flatMap((change) => {
@@ -204,14 +210,17 @@ function recordOf(key: string, isRecorded: boolean): ObjectChange {
   return { kind: "ADDRESSES", key, before: isRecorded ? undefined : "", after: isRecorded ? "" : undefined };
 }
 
-/** True for additions that may be left out. Without a virtual server, packets would reach the node's own ports. */
+/**
+ * True for additions that may be left out. A virtual server must not be left out, because without it packets would
+ * reach the node's own ports.
+ */
 function isRefusable({ kind, before, after }: ObjectChange): boolean {
   return before === undefined && after !== undefined && (kind === "real" || kind === "address");
 }
 
 /**
- * True if a tool failed because of an address. A missing interface, for example, is no such reason, and no address is
- * to blame for a line of ipset or iptables-restore.
+ * True if a tool failed because of an address, and not, for example, because of a missing interface. Failures of ipset
+ * and iptables-restore are never due to an address.
  */
 function isRefusal(error: unknown, [tool]: readonly string[]): error is BackendIpvsError {
   return (

@@ -47,38 +47,39 @@ interface IpvsRuleSetOptions {
   readonly runTool: RunTool;
   /** Scheduler of all virtual servers. *Shape:* `rr`. */
   readonly scheduler: string;
-  /** Addresses at which virtual servers of other programs are not taken over. */
+  /** Addresses at which this backend does not take over virtual servers of other programs. */
   readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
   readonly requests: SyncRequests;
-  /** The node's addresses, without those of our interface. */
+  /** Returns the node's addresses, except those on our interface. */
   readonly localAddresses: () => AddressSet;
   readonly log: Log;
-  /** Receives the batches in place of the kernel; for `--dry-run` and `--diff`. Default: the kernel. */
+  /** If it is set, it receives the batches instead of the kernel; used for `--dry-run` and `--diff`. */
   readonly print?: ((text: string) => void) | undefined;
   /** Monotonic time in milliseconds. Default that of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
-  /** Default: the connections in the kernel. */
+  /** Returns the number of connections of each real server. Default: reads them from the kernel. */
   readonly readConnections?: typeof readConnectionCounts | undefined;
 }
 
 const objectKinds: readonly ObjectKind[] = ["server", "real", "address", ...setRoles];
 
-/** Time between two looks at the connections, as a multiple of the time that a look takes. */
+/** Pause between two readings of the connections, as a multiple of the duration of one reading. */
 const lookPause = 20;
 
-/** After this many Services the event loop gets a turn, so that health answers during a full sync. */
+/** After this many Services the event loop gets a turn, so that health probes are answered during a full sync. */
 const servicesPerTurn = 200;
 
 /**
  * The virtual servers, addresses, ipsets and rules of one family.
  *
- * Problem: IPVS balances connections only to addresses of this node, has one endpoint set per virtual server whoever
- * sends, and can neither refuse nor masquerade. Its tools (ipvsadm, ipset, ip, iptables) share no transaction.
+ * Problem: IPVS balances connections only to addresses of this node, uses the same endpoint set of a virtual server for
+ * all senders, and can neither refuse nor masquerade packets. The required tools (ipvsadm, ipset, ip, iptables) have no
+ * common transaction.
  *
  * Idea: every service address is put on one interface, every frontend is a virtual server, and its endpoints are real
- * servers. A constant number of iptables rules does the rest and looks at ipsets, so Services add elements and no
- * rules:
+ * servers. A constant number of iptables rules does everything else by looking up ipsets, so Services add elements but
+ * no rules:
  *
  * ```text
  * address   10.96.0.1 on kube-ipvs0                       makes packets enter INPUT, where IPVS takes them
@@ -89,32 +90,34 @@ const servicesPerTurn = 200;
  *           POD-MARKS, NODE-MARKS                         policy Local: firewall mark, with a virtual server of its own
  * ```
  *
- * A sync is a series of runs of tools, and each line is visible to packets at once. So the order of `makeBatches` makes
- * every state in between a valid one. For a Service that begins at an address that stays:
+ * A sync runs several tools one after another, and each line affects packets immediately. So `makeBatches` chooses an
+ * order in which every intermediate state is valid. For a new Service at an address that already exists:
  *
  * ```text
- * 1 ipset    add REFUSED and SERVERS 10.96.0.1,tcp:80     refused, not led to a program of the node
+ * 1 ipset    add REFUSED and SERVERS 10.96.0.1,tcp:80     refused, so it reaches no program on the node
  * 2 ipvsadm  -A -t 10.96.0.1:80, -a … -r 10.1.0.7:8080
  * 3 ipset    del REFUSED 10.96.0.1,tcp:80                 served from here on
- * 4 ip       address add (only a new address)             before: packets go where they went before
- * 5 ipvsadm  -D, 6 ipset del                              what ends, record last
+ * 4 ip       address add (only a new address)             until now, packets went where they went before
+ * 5 ipvsadm  -D, 6 ipset del                              deleted objects, the record last
  * ```
  *
  * Invariants:
  *
- * - An element of SERVERS or MARKS exists before its virtual server and until after it. Virtual servers without one
- *   belong to others, and are taken over only at the address and port of a Service.
- * - A removed TCP or SCTP endpoint gets weight 0, and goes when the kernel counts no connection of it (`Draining`); a
- *   deleted Service keeps its address as long. Nothing is stored: after a restart, what is installed and not desired
- *   drains. UDP endpoints go at once, unless they terminate and still serve.
- * - Only a full sync and a repair read the kernel; a partial sync compares the touched objects with those that were
- *   read or written last. After a failure, the kernel is read again.
- * - The tools go on after a line that the kernel refuses, and do not name it; `ChangeWriter` finds it by reading once.
+ * - An element of SERVERS or MARKS is created before its virtual server and deleted after it. Virtual servers without
+ *   such an element belong to other programs, and are taken over only if they have the address and port of a Service.
+ * - A removed TCP or SCTP endpoint gets weight 0, and is deleted when the kernel counts no more connections to it
+ *   (`Draining`); a deleted Service keeps its address until then. Nothing is stored: after a restart, all endpoints
+ *   that are installed but not desired drain. UDP endpoints are deleted immediately, unless they are terminating and
+ *   still serving.
+ * - Only a full sync and a repair read the kernel; a partial sync compares the touched objects with the objects that
+ *   were last read or written. After a failure, the kernel is read again.
+ * - The tools continue after a line that the kernel refuses, and do not say which line it was; `ChangeWriter` finds it
+ *   by reading the kernel once.
  *
- * Measured and rejected: a look at all connections in each sync, because it takes too long with 100 000 endpoints; a
- * look is followed by a pause of 20 times its duration. Local policy without marks, so that pods reach only local
- * endpoints: it breaks pods that use a load-balancer IP on nodes without an endpoint (docs/design/ipvs.md). An
- * interface name of our own: Felix then skips ingress policies.
+ * Measured and rejected: reading all connections in each sync, because it takes too long with 100 000 endpoints
+ * (instead, each reading is followed by a pause of 20 times its duration); policy Local without marks, so that pods
+ * reach only local endpoints, because pods that use a load-balancer IP would fail on nodes without an endpoint
+ * (docs/design/ipvs.md); an interface name of our own, because Felix would then skip ingress policies.
  */
 export class IpvsRuleSet implements RuleSet<IpvsChange> {
   readonly #options: IpvsRuleSetOptions;
@@ -125,14 +128,20 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   #objects = new ServiceObjects();
   #marks: FirewallMarks;
   #nodePlaces = new NodePlaces([]);
-  /** The objects in the kernel, while they are known; else the next call reads them. */
+  /** The objects in the kernel; undefined if they are unknown, in which case the next call reads them. */
   #installed: InstalledObjects | undefined;
-  /** As the kernel was read last. If one appears later, a commit fails, and the next call reads the kernel again. */
+  /**
+   * Foreign virtual servers at the last reading of the kernel. If one appears later, a commit fails, and the next call
+   * reads the kernel again.
+   */
   #foreign = new ForeignServers([]);
-  /** Looks at all connections of a node with 100 000 endpoints would take too much of the time if each sync did one. */
+  /**
+   * Earliest time of the next reading of the connections. On a node with 100 000 endpoints, reading them in each sync
+   * would take too long.
+   */
   #nextLookMs = Number.NEGATIVE_INFINITY;
   #plan: FamilyPlan | undefined;
-  /** Inputs of the last rendering, besides plans of Services. */
+  /** Inputs of the last rendering except the Service plans. */
   #contextText = "";
 
   constructor(options: IpvsRuleSetOptions) {
@@ -149,7 +158,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   get desired(): RuleList {
-    // A real server that would only finish flows need not be installed.
+    // A real server that would only finish existing flows need not be installed.
     const expected = (objects: Iterable<readonly [key: string, value: string]>) =>
       [...objects].filter(([, value]) => value !== finishing);
     return listOf(
@@ -168,7 +177,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const ofKind = (kind: ObjectKind) => [...(this.#installed?.get(kind) ?? [])];
     return listOf(ofKind, (service) => {
       const ofService = this.#objects.ofService(service);
-      // Includes real servers that drain.
+      // Draining real servers are included.
       const isOwn = (kind: ObjectKind, key: string) =>
         kind === "real" ? ofService.get("server")?.has(serverOfReal(key)) : ofService.get(kind)?.has(key);
       return (kind) => ofKind(kind).filter(([key]) => isOwn(kind, key));
@@ -199,12 +208,13 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   /**
-   * Renders the touched Services, or all if the node or its addresses changed; afterwards those whose node ports gain
-   * or lose a place by that.
+   * Renders the touched Services, or all Services if the node or its addresses have changed. Then renders the Services
+   * whose node ports thereby gain or lose an address and port.
    */
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
     const { scheduler, localAddresses } = this.#options;
-    // Each pod may bring a link with a link-local address, which must not render all Services again.
+    // Leave out link-local addresses: each new pod may add a link with one, and this must not cause all Services to be
+    // rendered again.
     const local = localAddresses()
       [this.family].filter((address) => !address.startsWith("fe80:"))
       .toSorted();
@@ -258,8 +268,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   /**
-   * True for a virtual server at the address and port of a Service. If the Service has no endpoint for it, it must go:
-   * kube-proxy leaves such ones behind.
+   * True for a virtual server at the address and port of a Service, even if the Service has no endpoint there. In that
+   * case the virtual server must be deleted; kube-proxy leaves such virtual servers behind.
    */
   #isOfService(server: ServerId): boolean {
     if (this.#objects.valueOf("server", server) !== undefined) return true;
@@ -267,7 +277,10 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return (["REFUSED", "DROPPED"] as const).some((role) => this.#objects.valueOf(role, element) !== undefined);
   }
 
-  /** Writes changes of objects, and what all of them need: the interface, ipsets and constant rules. */
+  /**
+   * Writes changes to objects, and creates everything that they depend on: the interface, the ipsets and the constant
+   * rules.
+   */
   async #writeAll(
     node: NodePlan,
     read: ReadObjects,
@@ -312,13 +325,13 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return { change: makeIpvsChange("full", { objects: done, batches, parts }), done };
   }
 
-  /** Changes the objects that were touched, and deletes real servers without connections. */
+  /** Updates the touched objects, and deletes drained real servers that have no connections. */
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
     await this.#finishDraining();
     const touched = this.#objects.takeTouched();
     this.#writer.forget(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
     const changes = this.#diff(installed, touched);
-    // After a failure, the next call reads the kernel.
+    // Forget the objects until the write succeeds; after a failure, the next call reads the kernel.
     this.#installed = undefined;
     const { batches, done } = await this.#writer.write(changes, { installed, isAll: false, stages });
     this.#apply(installed, done);
@@ -352,7 +365,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     }
   }
 
-  /** Notes that changes are in force, and asks for a look at the connections of draining real servers. */
+  /** Records that changes are in force, and requests a sync that reads the connections of draining real servers. */
   #apply(installed: InstalledObjects, changes: readonly ObjectChange[]): void {
     const known = new Map(installed);
     for (const { kind, key, after } of changes) {
@@ -373,7 +386,9 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 }
 
-/** Returns the addresses that serve node ports: never loopback, where IPVS cannot forward. */
+/**
+ * Returns the addresses that serve node ports. Loopback is never one of them, because IPVS cannot forward its packets.
+ */
 function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly string[]): readonly string[] {
   const chosen = nodePortAddresses === "all" ? local : nodePortAddresses;
   return chosen.filter((address) => !isLoopback(address)).toSorted();
@@ -382,8 +397,8 @@ function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly 
 type ObjectsOfKind = (kind: ObjectKind) => Iterable<readonly [key: string, value: string]>;
 
 /**
- * Lists objects, all of them and those of a Service; `remark` is added to a line. *Shape of a line:* `server -t
- * 10.96.0.1:80 -s rr`.
+ * Makes a list of objects from functions that return all objects and those of one Service. `remark` returns text to
+ * append to a line. *Shape of a line:* `server -t 10.96.0.1:80 -s rr`.
  */
 function listOf(
   ofKind: ObjectsOfKind,
@@ -407,7 +422,7 @@ interface RefusedObjects {
   readonly refusedCount: number;
 }
 
-/** Registers the metric of objects that the kernel refuses. */
+/** Registers the metric that counts the objects refused by the kernel. */
 export function observeRefused(registry: Registry, ruleSets: readonly RefusedObjects[]): void {
   new Gauge({
     name: "kpng_ipvs_refused_objects",

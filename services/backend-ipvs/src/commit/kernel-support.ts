@@ -5,9 +5,9 @@ import { BackendIpvsError } from "../render/kernel-objects.ts";
 
 /**
  * Checks that the tools can be started, and that the kernel has IPVS and ipsets; it changes nothing. The kernel loads a
- * module when a tool first asks for it, with the modprobe of the host. So a container needs neither modprobe nor
- * CAP_SYS_MODULE. What else is missing, e.g. a type of ipsets or a match of iptables, the first sync reports in the
- * words of the tool, before it changes any virtual server.
+ * module when a tool first needs it, using the host's modprobe, so a container needs neither modprobe nor
+ * CAP_SYS_MODULE. If anything else is missing, e.g. an ipset type or an iptables match, the first sync fails with the
+ * tool's own message before it changes any virtual server.
  *
  * Errors: IPVS_UNAVAILABLE, TOOL_MISSING.
  */
@@ -23,7 +23,7 @@ export async function checkKernel(runTool: RunTool): Promise<void> {
   }
 }
 
-/** Parts of the kernel that are needed, and a command that fails without them. */
+/** The required parts of the kernel, each with a command that fails if it is missing. */
 const listedParts = [
   { part: "IPVS (module ip_vs)", command: ["ipvsadm", "-S", "-n"] },
   { part: "ipsets (module ip_set)", command: ["ipset", "-t", "save"] },
@@ -39,7 +39,7 @@ async function faultOfRead(runTool: RunTool, command: readonly string[]): Promis
   }
 }
 
-/** Settings of IPVS that hold for the whole node. */
+/** IPVS settings that apply to the whole node. */
 export interface KernelSettings {
   readonly isStrictArp: boolean;
   /** In milliseconds; 0 keeps the kernel's value. */
@@ -48,9 +48,9 @@ export interface KernelSettings {
 
 /**
  * Sets the sysctls that IPVS needs for Services, and timeouts if they are configured. A sysctl that cannot be set is
- * logged, because it may already have its value on the host.
+ * only logged, because it may already have the desired value on the host.
  *
- * Errors: COMMIT_REJECTED, for timeouts.
+ * Errors: COMMIT_REJECTED if a timeout cannot be set.
  */
 export async function setKernel(
   settings: KernelSettings,
@@ -68,7 +68,10 @@ export async function setKernel(
   if (seconds.some((value) => value !== "0")) await runTool.write(["ipvsadm", "--set", ...seconds], []);
 }
 
-/** Returns the arguments of `ipvsadm --set`, in whole seconds. 0 keeps a timeout, so shorter ones become 1. */
+/**
+ * Returns the arguments of `ipvsadm --set`, in whole seconds. 0 means that a timeout is not changed, so timeouts below
+ * one second become 1.
+ */
 export function timeoutSeconds({ tcpMs, tcpFinMs, udpMs }: KernelSettings["timeouts"]): readonly string[] {
   return [tcpMs, tcpFinMs, udpMs].map((ms) => String(Math.ceil(ms / 1_000)));
 }
@@ -78,11 +81,11 @@ export function desiredSysctls({
   isStrictArp,
 }: Pick<KernelSettings, "isStrictArp">): readonly (readonly [string, number])[] {
   return [
-    // Without it, masquerade does not see the connections of IPVS.
+    // Without this sysctl, IPVS connections are not masqueraded.
     ["net/ipv4/vs/conntrack", 1],
-    // Connections to a deleted endpoint end at once, and datagrams go to another one.
+    // Connections to a deleted endpoint end immediately, and datagrams go to another endpoint.
     ["net/ipv4/vs/expire_nodest_conn", 1],
-    // Clients with affinity leave an endpoint that drains.
+    // Clients with affinity leave a draining endpoint.
     ["net/ipv4/vs/expire_quiescent_template", 1],
     ["net/ipv4/ip_forward", 1],
     ...(isStrictArp

@@ -10,25 +10,26 @@ interface RemoveKubeProxyOptions {
   readonly names: ObjectNames;
   readonly runTool: RunTool;
   readonly log: Log;
-  /** The node's own addresses, without those of Services. */
+  /** The node's own addresses, without Service addresses. */
   readonly localAddresses: AddressSet;
   readonly excludedCIDRs: readonly string[];
 }
 
 /**
- * Removes what kube-proxy in ipvs or iptables mode has left: its chains and ipsets, and its virtual servers that no Service
- * needs any more. It keeps the interface, the virtual servers that kpng-ipvs has taken over (their connections go on), and
- * those of other programs; `kube-proxy --cleanup` would delete all of these.
+ * Removes the chains and ipsets that kube-proxy in ipvs or iptables mode has left, and those of its virtual servers
+ * that no Service needs any more. It keeps the interface, the virtual servers that kpng-ipvs has taken over (their
+ * connections go on), and the virtual servers of other programs; `kube-proxy --cleanup` would delete all of these.
  *
- * `--cleanup-kube-proxy` runs it while kpng-ipvs serves, in the default instance, which shares kube-proxy's interface.
+ * `--cleanup-kube-proxy` runs this function while kpng-ipvs serves. It must run in the default instance, which shares
+ * kube-proxy's interface.
  *
- * Errors: MOVE_TOO_EARLY if kpng-ipvs does not serve yet, READ_FAILED; then nothing has changed. Afterwards it goes
- * on after a failure and throws the first one, as `removeObjects` does.
+ * Errors: MOVE_TOO_EARLY if kpng-ipvs does not serve yet, or READ_FAILED; in both cases nothing has changed. After the
+ * first change it continues in spite of failures and then throws the first one, as `removeObjects` does.
  */
 export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
   const { names, runTool, log, localAddresses, excludedCIDRs } = options;
-  // Must be read before anything is removed: without them, the virtual servers that kpng-ipvs has taken over would seem to
-  // be kube-proxy's.
+  // The ipsets must be read before anything is removed: without them, the virtual servers that kpng-ipvs has taken over
+  // would seem to be kube-proxy's.
   const saved = withoutDottedIPv6(await runTool.read(["ipset", "save"]));
   const serviceAddresses = await readServedAddresses(options, saved);
   const servers = await readServers(runTool);
@@ -49,7 +50,8 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
       return true;
     });
     const rules = await failures.attempt(() => removeChains(runTool, family, isKubeProxyChain));
-    // Another cleanup needs these ipsets to know which virtual servers are kube-proxy's.
+    // If virtual servers could not be deleted, the next cleanup needs these ipsets to know which of them are
+    // kube-proxy's.
     const sets = isDeleted === true ? setsIn(saved, family) : [];
     await destroySets(runTool, failures, sets);
     if (isDeleted === undefined || rules === undefined) continue;
@@ -59,8 +61,9 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
 }
 
 /**
- * Returns the addresses on the interface, after a check that kpng-ipvs has taken it over: its first sync records the
- * addresses of Services, and in the end deletes all others. So once every address is recorded, that sync is over.
+ * Returns the addresses on the interface, after checking that kpng-ipvs has taken it over. The first sync of kpng-ipvs
+ * records the addresses of Services and, as its last step, deletes all others; so when every address is recorded, that
+ * sync is over.
  */
 async function readServedAddresses(
   { names, runTool }: RemoveKubeProxyOptions,
@@ -75,7 +78,7 @@ async function readServedAddresses(
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }
 
-/** Returns the names of kube-proxy's ipsets that the output of `ipset save` has. */
+/** Returns the names of those kube-proxy ipsets that occur in the output of `ipset save`. */
 function setsIn(saved: string, family: Family): readonly string[] {
   return kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((name) => saved.includes(`create ${name} `));
 }
@@ -96,9 +99,9 @@ interface KubeProxyServersInput {
 }
 
 /**
- * Returns the virtual servers that are kube-proxy's and not recorded as ours: those at addresses on the interface, and
- * those whose address and port are in its ipsets. Either their Services were deleted while no proxy ran, or they are node
- * ports at addresses where ours do not answer. Pure.
+ * Returns the virtual servers that are kube-proxy's and not recorded as ours: virtual servers at addresses on the
+ * interface, or with an address and port that are in kube-proxy's ipsets. Either their Services were deleted while no
+ * proxy was running, or they belong to node ports at addresses where our node ports do not answer. Pure.
  */
 function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
   const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;
@@ -123,14 +126,15 @@ function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
 }
 
 /**
- * Names of what kube-proxy has in the kernel. They are exact, because other programs use the prefix KUBE-, too: kubelet
- * has chains with it, and kube-router has chains and ipsets for network policies.
+ * Names of the chains that kube-proxy has in the kernel, without the prefix KUBE-. The prefix alone would not identify
+ * them, because other programs use it, too: kubelet for chains, and kube-router for the chains and ipsets of network
+ * policies.
  *
  * *Source:* kube-proxy 1.36, `ipvs/cleanup.go`, `ipvs/ipset.go` and `iptables/cleanup.go`.
  */
 const chains: ReadonlySet<string> = new Set(
   [
-    // Of both modes.
+    // Chains of both modes.
     "SERVICES",
     "POSTROUTING",
     "MARK-MASQ",
@@ -141,14 +145,14 @@ const chains: ReadonlySet<string> = new Set(
     "SOURCE-RANGES-FIREWALL",
     "IPVS-FILTER",
     "IPVS-OUT-FILTER",
-    // Of iptables mode.
+    // Chains of iptables mode.
     "EXTERNAL-SERVICES",
     "NODEPORTS",
     "PROXY-CANARY",
   ].map((name) => `KUBE-${name}`),
 );
 
-/** Ipsets of ipvs mode whose elements have the address and port of virtual servers. */
+/** Ipsets of ipvs mode whose elements contain the address and port of virtual servers. */
 const kubeProxyFrontendSets = [
   "CLUSTER-IP",
   "EXTERNAL-IP",
@@ -178,12 +182,12 @@ type KubeProxySet = (typeof kubeProxyFrontendSets | typeof otherSets)[number];
 /** All ipsets of ipvs mode. */
 const kubeProxySets: readonly KubeProxySet[] = [...kubeProxyFrontendSets, ...otherSets];
 
-/** Returns the name of an ipset, of which kube-proxy cuts off what is longer than 31 characters. */
+/** Returns the name of an ipset, which kube-proxy truncates to 31 characters. */
 function kubeProxySetName(family: Family, set: KubeProxySet): string {
   return `KUBE-${family === "v6" ? "6-" : ""}${set}`.slice(0, 31);
 }
 
-/** True for a chain of kube-proxy in ipvs or iptables mode. Chains of single Services end in a hash. */
+/** True for a chain of kube-proxy in ipvs or iptables mode. The names of chains for a single Service end in a hash. */
 function isKubeProxyChain(chain: string): boolean {
   return chains.has(chain) || /^KUBE-(?:SVC|SVL|FW|EXT|SEP)-[A-Z0-9]{16}$/.test(chain);
 }

@@ -13,8 +13,9 @@ interface NodeFrameOptions {
 }
 
 /**
- * Whether a frame is installed. "alike": rules of an earlier run have its digest, jumps and number, but any of them may
- * have been replaced since, because iptables prints rules in another form than ours.
+ * Whether a frame is installed. "alike" means that an earlier run left rules with the same digest, jumps and number.
+ * Any rule may have been replaced since then, which cannot be detected because iptables prints rules in a different
+ * form from ours.
  */
 interface FrameComparison {
   readonly kind: "same" | "alike" | "different";
@@ -57,7 +58,7 @@ export class NodeFrame {
     return digest === frame.digest && printed === installed.rules.join("\n") ? "same" : "different";
   }
 
-  /** Reads how the kernel prints a frame that was installed. */
+  /** Records that a frame was installed, and reads its rules in the form in which iptables prints them. */
   async installed(frame: Frame): Promise<void> {
     this.#known = { digest: frame.digest, printed: (await this.#read()).rules.join("\n") };
   }
@@ -72,23 +73,23 @@ export class NodeFrame {
 interface InstalledFrame {
   /** Rules of our chains and jumps to them, as iptables-save prints them. *Shape:* `mangle -A KPNGIPVS-OUTPUT …`. */
   readonly rules: readonly string[];
-  /** Number of the rule in filter INPUT with which Felix, the agent of Calico, sees packets; 0 without Felix. */
+  /** Position in filter INPUT of the rule through which packets reach Felix, the Calico agent; 0 without Felix. */
   readonly felixRule: number;
 }
 
-/** Variants of iptables that may be installed beside the one without a name. Each shows only its own rules. */
+/** Variants of iptables that may be installed in addition to the unnamed one. Each shows only its own rules. */
 const variants = ["nft", "legacy"] as const;
 
-/** Returns the name of a tool of a family. *Shape:* `ip6tables-save`, `ip6tables-legacy-save`. */
+/** Returns the name of an iptables tool for a family. *Shape:* `ip6tables-save`, `ip6tables-legacy-save`. */
 function iptablesTool(family: Family, action: "save" | "restore", variant?: (typeof variants)[number]): string {
   return [family === "v4" ? "iptables" : "ip6tables", ...(variant === undefined ? [] : [variant]), action].join("-");
 }
 
 /**
- * Reads the rules of one variant of iptables after the other, with the name of the program that restores them.
- * kube-proxy, or an earlier version of our image, may use another variant than we do. The rules of the variant without
- * a name may be yielded twice. A named variant that is not installed, or that the kernel does not support, is skipped:
- * it has no rules.
+ * Reads the rules of the iptables variants one after another, and yields each with the name of the program that
+ * restores them. kube-proxy, or an earlier version of our image, may use a different variant from ours. The rules of
+ * the unnamed variant may be yielded twice. A named variant that is not installed, or that the kernel does not support,
+ * has no rules and is skipped.
  *
  * Errors: READ_FAILED, TOOL_MISSING.
  */
@@ -104,7 +105,10 @@ export async function* readVariants(
   }
 }
 
-/** True if a tool is not installed, or if the kernel does not have what it reads. A lack of rights is another error. */
+/**
+ * True if a tool is not installed, or if the kernel does not support what the tool reads. False if privileges are
+ * missing.
+ */
 function isAbsent(error: unknown): boolean {
   if (!(error instanceof BackendIpvsError)) return false;
   if (error.code === "TOOL_MISSING") return true;
@@ -139,7 +143,7 @@ export function hasJump({ rules }: Pick<InstalledFrame, "rules">, { table, from,
 
 /**
  * True if the installed rules agree with a frame in the digest that an earlier run recorded, in the jumps, and in the
- * number of rules. Their text cannot be compared with ours, because iptables prints it in another form.
+ * number of rules. The text of the rules cannot be compared with ours, because iptables prints it in a different form.
  */
 export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame): boolean {
   const count = frame.chains.reduce((sum, { rules }) => sum + rules.length, 1) + frame.jumps.length;
@@ -150,16 +154,16 @@ export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame
   );
 }
 
-/** Commands that create an interface for service addresses, for `ip -batch`. */
+/** Returns the commands for `ip -batch` that create an interface for service addresses. */
 export function interfaceLines(name: string): readonly string[] {
   return [`link add ${name} type dummy`, `link set ${name} up`];
 }
 
 /**
- * Creates the interface for service addresses, which both families share: each finds it missing, and one of them
- * creates it.
+ * Creates the interface for service addresses. Both families share it and may find it missing at the same time, but
+ * only one of them creates it.
  *
- * Errors: COMMIT_REJECTED, e.g. because the kernel has no dummy interfaces.
+ * Errors: COMMIT_REJECTED, e.g. because the kernel does not support dummy interfaces.
  */
 export async function createInterface(runTool: RunTool, name: string): Promise<void> {
   const [add = "", up = ""] = interfaceLines(name);
@@ -171,9 +175,7 @@ export async function createInterface(runTool: RunTool, name: string): Promise<v
   await runTool.write(["ip", "-batch", "-"], [up]);
 }
 
-/**
- * Deletes an interface with its addresses, if it exists. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
- */
+/** Deletes an interface and its addresses, if it exists. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. */
 export async function deleteInterface(runTool: RunTool, name: string): Promise<void> {
   if (parseLink(await runTool.read(["ip", "-o", "link", "show"]), name) === "missing") return;
   await runTool.write(["ip", "-batch", "-"], [`link delete ${name}`]);

@@ -16,14 +16,15 @@ interface RemoveOptions {
 }
 
 /**
- * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules,
- * ipsets. Sysctls and virtual servers of other programs stay. Where kube-proxy in ipvs mode has ipsets, it has taken
- * over the shared interface and the virtual servers at addresses, so they stay, too. It uses no firewall marks, so
- * virtual servers of marks go. An interface with the shared name is ours only if ipsets of ours record its addresses.
+ * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules and
+ * ipsets. Sysctls and virtual servers of other programs stay. If kube-proxy has ipsets of ipvs mode on the node, it has
+ * taken over the shared interface and the virtual servers at addresses, so these stay, too. Because kube-proxy uses no
+ * firewall marks, virtual servers of marks are always removed. An interface with the shared name is ours only if our
+ * ipsets record its addresses.
  *
- * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. It goes on after a failure, logs each and throws the first.
- * Another cleanup removes the rest: the ipsets that record virtual servers stay with them. A kernel without IPVS is no
- * failure.
+ * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. It continues after a failure, logs each one, and throws the
+ * first. The next cleanup can remove the remaining objects, because the ipsets that record virtual servers stay as long
+ * as the virtual servers. A kernel without IPVS is not a failure.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
   const failures = new CleanupFailures(log);
@@ -37,7 +38,7 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
   const isKubeProxys = isShared && [...reads.values()].some(({ hasKubeProxySets }) => hasKubeProxySets);
   if (isKubeProxys) log.info("the interface and virtual servers at addresses stay: kube-proxy in ipvs mode has them");
   const isOwnInterface = !isShared || [...reads.values()].some(({ sets }) => sets.has("ADDRESSES"));
-  // First the addresses: afterwards no packet reaches the node's own ports through them.
+  // Addresses are deleted first, so that afterwards no packet can reach the node's own ports through them.
   const hasNoInterface = await failures.attempt(async () => {
     if (isOwnInterface && !isKubeProxys) await deleteInterface(runTool, names.interfaceName);
     return true;
@@ -53,7 +54,7 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     });
     const isOwn = (chain: string): boolean => chain.startsWith(`${names.prefix}-`);
     const rules = await failures.attempt(() => removeChains(runTool, family, isOwn));
-    // Another cleanup needs these records to know what is ours.
+    // The next cleanup needs these records to know which objects are ours.
     const isKept = (role: SetRole): boolean =>
       (hasNoServers !== true && serverRecords.has(role)) || (hasNoInterface !== true && role === "ADDRESSES");
     const sets = [...(read?.sets ?? [])].filter((role) => !isKept(role));
@@ -75,15 +76,16 @@ async function readServersOrNone(runTool: RunTool): Promise<string> {
   try {
     return await readServers(runTool);
   } catch (error) {
-    // The words of ipvsadm for ENOPROTOOPT. Where it only lacks rights, it says so instead.
+    // The message of ipvsadm for ENOPROTOOPT. If only privileges are missing, its message is different.
     if (/Can't initialize ipvs: Protocol not available/.test(reasonOf(error))) return "";
     throw error;
   }
 }
 
 /**
- * Destroys ipsets in one run of ipset. It ends at the first one that it refuses, e.g. because a rule of another program
- * uses it; then those that are left are destroyed one by one, and `failures` has what ipset refuses again.
+ * Destroys ipsets in one run of ipset. The run ends at the first set that ipset refuses to destroy, e.g. because
+ * another program's rule uses it. The remaining sets are then destroyed one by one, and each set that is refused again
+ * is added to `failures`.
  */
 export async function destroySets(runTool: RunTool, failures: CleanupFailures, sets: readonly string[]): Promise<void> {
   const destroy = (names: readonly string[]): Promise<void> =>
@@ -94,7 +96,7 @@ export async function destroySets(runTool: RunTool, failures: CleanupFailures, s
   try {
     if (sets.length > 0) await destroy(sets);
   } catch {
-    // Ipsets before the refused one are gone.
+    // The ipsets before the refused one have already been destroyed.
     const left = await failures.attempt(() => runTool.read(["ipset", "list", "-name"]));
     const isLeft = new Set(left?.split("\n") ?? sets);
     for (const set of sets) if (isLeft.has(set)) await failures.attempt(() => destroy([set]));
@@ -102,9 +104,9 @@ export async function destroySets(runTool: RunTool, failures: CleanupFailures, s
 }
 
 /**
- * Deletes the chains of one family that `isOwn` accepts, and the rules of other chains that jump to them, from all
- * variants of iptables. All other rules stay, also those that another program adds meanwhile. Returns the number of
- * deleted rules.
+ * Deletes the chains of one family that `isOwn` accepts, and the rules in other chains that jump to them, from all
+ * variants of iptables. All other rules stay, including rules that another program adds in the meantime. Returns the
+ * number of deleted rules.
  *
  * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING.
  */
@@ -122,7 +124,9 @@ export async function removeChains(
   return total;
 }
 
-/** Returns the number of rules that go, and the input of iptables-restore. `saved` is the output of iptables-save. */
+/**
+ * Returns the number of rules to delete, and the input for iptables-restore. `saved` is the output of iptables-save.
+ */
 function chainRemoval(saved: string, isOwn: (chain: string) => boolean): { count: number; lines: readonly string[] } {
   let [table, count] = ["", 0];
   const chains: string[] = [];

@@ -3,10 +3,12 @@ import { finishing, type ObjectKind, type ObjectNames, type SetRole, setName } f
 import { companionsOf, type Draining } from "./draining.ts";
 import type { ObjectId, ServiceObjects } from "./service-objects.ts";
 
-/** Objects in the kernel, as they were read or written last. */
+/** Objects in the kernel, as they were last read or written. */
 export type InstalledObjects = ReadonlyMap<ObjectKind, Map<string, string>>;
 
-/** A difference between an installed and a desired object; undefined where there is none. */
+/**
+ * A difference between an installed and a desired object. `before` or `after` is undefined if there is no such object.
+ */
 export interface ObjectChange {
   readonly kind: ObjectKind;
   readonly key: string;
@@ -15,8 +17,8 @@ export interface ObjectChange {
 }
 
 /**
- * Returns the changes that lead from the installed objects to those that Services need. Objects of real servers that
- * drain stay. `ids` are the objects to compare.
+ * Returns the changes that lead from the installed objects to the objects that Services need. The objects that draining
+ * real servers need stay. `ids` identifies the objects to compare.
  *
  * Pure except that it adds real servers to `draining`; O(ids + draining).
  */
@@ -68,7 +70,7 @@ export function allIds(
   });
 }
 
-/** Input of one run of a tool. */
+/** One run of a tool, with its input. */
 export interface Batch {
   /** *Shape:* `["ipvsadm", "-R"]`. */
   readonly command: readonly string[];
@@ -82,9 +84,10 @@ const [ipset, ipvsadm, ip] = [
 ] as const;
 
 /**
- * Returns the runs of tools that make changes, in their order. A new address is added after its virtual servers have
- * their real servers, and deleted before them. Until then, packets go where they went before. While a frontend begins
- * or ends at an address that stays, it is refused; see `guardedElements`. Pure.
+ * Returns the tool runs that make the changes, in the order in which they must run. A new address is added after its
+ * virtual servers and their real servers, and an address is deleted before them. Until an address is added, packets go
+ * where they went before. A frontend that is created or deleted at an address that stays is refused in the meantime;
+ * see `guardedElements`. Pure.
  */
 export function makeBatches(
   changes: readonly ObjectChange[],
@@ -116,7 +119,7 @@ export function makeBatches(
       lines: [
         ...servers.filter((one) => !isDelete(one)).map((one) => `${isAdd(one) ? "-A" : "-E"} ${one.key} ${one.after}`),
         ...reals.filter((one) => !isDelete(one)).map((one) => `${isAdd(one) ? "-a" : "-e"} ${one.key} -m ${one.after}`),
-        // A virtual server is deleted with its real servers.
+        // Deleting a virtual server also deletes its real servers.
         ...reals.filter((one) => isDelete(one) && !isDeletedWithServer(one)).map((one) => `-d ${one.key}`),
       ],
     },
@@ -144,8 +147,8 @@ function deletesFirst(a: ObjectChange, b: ObjectChange): number {
 }
 
 /**
- * Returns the line of `ip -batch` for an address. Programs should not choose it as a source of their own: scope host
- * for IPv4, deprecated for IPv6.
+ * Returns the line of `ip -batch` for an address. Programs on the node should not choose it as a source address, so it
+ * gets scope host (IPv4) or is deprecated (IPv6).
  */
 function addressLine({ key, after }: ObjectChange, { interfaceName }: ObjectNames, family: Family): string {
   const place = `${key}/${family === "v4" ? 32 : 128} dev ${interfaceName}`;
@@ -158,17 +161,17 @@ export function formatBatches(batches: readonly Batch[]): string {
   return batches.map(({ command, lines }) => `# ${command.join(" ")}\n${lines.join("\n")}\n`).join("");
 }
 
-/** Ipsets by which the rules let packets to a frontend pass to IPVS. */
+/** Ipsets whose elements make the rules pass packets for a frontend to IPVS. */
 const passing: readonly ObjectKind[] = ["SERVERS", "POD-MARKS", "NODE-MARKS"];
 
 /**
- * Returns the frontends that begin and end at addresses which our interface has before and after the changes. *Shape:*
- * `10.96.0.1,tcp:80`. O(changes).
+ * Returns the frontends that are created or deleted at addresses that are on our interface both before and after the
+ * changes. *Shape:* `10.96.0.1,tcp:80`. O(changes).
  *
  * `makeBatches` puts them into the ipset REFUSED while the other ipsets and IPVS disagree. Otherwise packets would
- * reach the node's own port then: the ipset SERVERS lets them pass from before the virtual server exists until after it
- * is gone, because it is also the record of what is ours. After a run that ended or failed meanwhile, the next sync
- * that succeeds removes the element.
+ * reach the node's own port: the ipset SERVERS also records which virtual servers are ours, so it lets packets pass
+ * before the virtual server exists and after it is deleted. If a run ends or fails in the meantime, the next successful
+ * sync removes the element.
  */
 function guardedElements(
   changes: readonly ObjectChange[],

@@ -1,12 +1,12 @@
 import { isDrainable, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import type { ObjectId } from "./service-objects.ts";
 
-/** The shortest and the longest time between two looks at the connections, in milliseconds. */
+/** The shortest and the longest time between two readings of the connections, in milliseconds. */
 const [shortestMs, longestMs] = [1_000, 15_000];
 
 /**
  * Real servers that no Service needs any more and that still have connections. They keep weight 0, so they get no new
- * ones, and are deleted when the last connection has ended.
+ * connections, and are deleted when their last connection has ended.
  *
  * A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
  */
@@ -18,14 +18,14 @@ export class Draining {
     return this.#sinceMs.size;
   }
 
-  /** Returns whether an unneeded real server must stay for now; the first call starts its time. */
+  /** Returns whether an unneeded real server must stay for now. The first call starts its draining. */
   keeps(real: string, nowMs: number): boolean {
     if (this.#done.has(real) || !isDrainable(serverOfReal(real))) return false;
     if (!this.#sinceMs.has(real)) this.#sinceMs.set(real, nowMs);
     return true;
   }
 
-  /** Forgets a real server, because a Service needs it again or because it is deleted. */
+  /** Forgets a real server because a Service needs it again or because it has been deleted. */
   forget(real: string): void {
     this.#sinceMs.delete(real);
     this.#done.delete(real);
@@ -36,8 +36,9 @@ export class Draining {
   }
 
   /**
-   * Returns the real servers that may be deleted now. `connections` has the number of connections of each real server
-   * in the kernel, closing ones included. Real servers that it lacks stay: the kernel may have skipped them.
+   * Returns the real servers that may be deleted now. `connections` contains the number of connections to each real
+   * server in the kernel, including closing connections. A real server that is missing in it stays, because the kernel
+   * may have skipped it.
    */
   finish(connections: ReadonlyMap<string, number>): readonly string[] {
     const finished = [...this.#sinceMs.keys()].filter((real) => connections.get(real) === 0);
@@ -48,14 +49,15 @@ export class Draining {
     return finished;
   }
 
-  /** Virtual servers that must stay for their draining real servers. */
+  /** Virtual servers that must stay because of their draining real servers. */
   get servers(): ReadonlySet<ServerId> {
     return new Set([...this.#sinceMs.keys()].map(serverOfReal));
   }
 
   /**
-   * Time of the next look at the connections; undefined if nothing drains. Soon after a removal, because most real
-   * servers have no connection. Later looks are rarer: the kernel counts a closed connection for two minutes more.
+   * Returns the time of the next reading of the connections; undefined if nothing is draining. The first reading comes
+   * soon after a removal, because most real servers have no connections. Later readings are rarer, because the kernel
+   * counts a closed connection for another two minutes.
    */
   nextLookMs(nowMs: number): number | undefined {
     if (this.#sinceMs.size === 0) return undefined;
@@ -65,7 +67,7 @@ export class Draining {
   }
 }
 
-/** Objects that must stay with a virtual server. */
+/** Returns the objects that must stay as long as a virtual server. */
 export function companionsOf(server: ServerId): readonly ObjectId[] {
   const parts = parseServer(server);
   if (parts === undefined) return [];

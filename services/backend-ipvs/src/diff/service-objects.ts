@@ -14,10 +14,10 @@ interface Entry {
 
 /**
  * The objects that all Services of one family need, and which of them may have changed since the last call of
- * {@link takeTouched}. Several Services may need one object, e.g. the address of a load balancer. They agree on its
- * value: kinds that Services share (addresses, elements of ipsets) have none, and no two plans have the same frontend.
+ * {@link takeTouched}. Several Services may need the same object, e.g. the address of a load balancer. They agree on its
+ * value: objects of shared kinds (addresses, ipset elements) have no value, and no two plans have the same frontend.
  *
- * No I/O. *Cost:* a put takes time proportional to the objects of the Service.
+ * No I/O. *Cost:* a put takes time proportional to the number of objects of the Service.
  */
 export class ServiceObjects {
   readonly #byOwner = new Map<ServiceKey, ObjectMap>();
@@ -52,19 +52,22 @@ export class ServiceObjects {
     getOrMake(this.#touched, kind, () => new Set()).add(key);
   }
 
-  /** Returns the objects touched since the last call, and forgets that they were. */
+  /** Returns the objects that have been touched since the last call. */
   takeTouched(): readonly ObjectId[] {
     const touched = this.#touched;
     this.#touched = new Map();
     return [...touched].flatMap(([kind, keys]) => [...keys].map((key) => [kind, key] as const));
   }
 
-  /** The value of an object; undefined if no Service needs it. */
+  /** Returns the value of an object; undefined if no Service needs it. */
   valueOf(kind: ObjectKind, key: string): string | undefined {
     return this.#entries.get(kind)?.get(key)?.value;
   }
 
-  /** Returns the Services that need an object for which `isOf` is true. *Cost:* O(objects): for rare cases. */
+  /**
+   * Returns the Services that need an object for which `isOf` returns true. *Cost:* O(objects), so it should be called
+   * rarely.
+   */
   ownersOf(isOf: (...id: ObjectId) => boolean): readonly ServiceKey[] {
     const owns = (objects: ObjectMap): boolean => flat(objects).some(([kind, key]) => isOf(kind, key));
     return [...this.#byOwner].flatMap(([owner, objects]) => (owns(objects) ? [owner] : []));
@@ -109,7 +112,7 @@ export class ForeignServers {
     return true;
   }
 
-  /** True for the virtual server, its real servers, and the element that would record it as ours. */
+  /** True for a recorded virtual server, its real servers, and the element that would record it as ours. */
   concerns(kind: ObjectKind, key: string): boolean {
     if (kind === "server") return this.#servers.has(key);
     if (kind === "real") return this.#servers.has(serverOfReal(key));

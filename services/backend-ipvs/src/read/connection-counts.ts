@@ -4,8 +4,8 @@ import { addressServer, markServer, realKey, type ServerId } from "../render/ker
 import type { RunTool } from "./run-tool.ts";
 
 /**
- * Returns the number of connections of each real server in the kernel, closing ones included. The file
- * /proc/net/ip_vs has them, too, but lacks lines where other network namespaces have virtual servers.
+ * Returns the number of connections to each real server in the kernel, including closing connections. The file
+ * /proc/net/ip_vs cannot be used instead: it lacks lines if other network namespaces have virtual servers.
  *
  * Errors: READ_FAILED, TOOL_MISSING.
  */

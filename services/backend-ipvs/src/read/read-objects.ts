@@ -12,29 +12,30 @@ import {
 } from "../render/kernel-objects.ts";
 import type { RunTool } from "./run-tool.ts";
 
-/** Everything in the kernel that may be ours. */
+/** Everything in the kernel that may belong to this instance. */
 export interface ReadObjects {
   /** Our own objects, and virtual servers for which `isRecognized` returned true. */
   readonly objects: ReadonlyMap<ObjectKind, Map<string, string>>;
-  /** The ipsets that exist. */
+  /** The roles of our ipsets that exist. */
   readonly sets: ReadonlySet<SetRole>;
-  /** Whether our interface exists and is up: otherwise the node has none of its addresses. */
+  /** Whether our interface exists and is up. If it is down, the node does not answer at its addresses. */
   readonly isInterfaceUp: boolean;
-  /** Whether kube-proxy in ipvs mode has ipsets. */
+  /** Whether there are ipsets of kube-proxy in ipvs mode. */
   readonly hasKubeProxySets: boolean;
 }
 
 interface ReadOptions {
   /** True for virtual servers at the address and port of a Service. Default: none. */
   readonly isRecognized?: (server: ServerId) => boolean;
-  /** Output of {@link readServers}. Default: it is called. */
+  /** Output of {@link readServers}. Default: this function is called. */
   readonly servers?: string | Promise<string>;
 }
 
 /**
  * Reads the objects of one family that belong to this instance: addresses of its interface, elements of its ipsets,
- * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isRecognized` names, because two programs
- * cannot have a virtual server at the same address and port. All other virtual servers are foreign and left out.
+ * virtual servers that the sets SERVERS and MARKS record as ours, and virtual servers for which `isRecognized` returns
+ * true. The last are included because two programs cannot have a virtual server at the same address and port. All other
+ * virtual servers are foreign and left out.
  *
  * Errors: READ_FAILED, TOOL_MISSING. *Cost:* four processes.
  */
@@ -63,12 +64,15 @@ export async function readObjects(
   };
 }
 
-/** Returns the virtual servers of both families as ipvsadm saves them. Errors: READ_FAILED, TOOL_MISSING. */
+/**
+ * Returns the virtual servers of both families in the format in which ipvsadm saves them. Errors: READ_FAILED,
+ * TOOL_MISSING.
+ */
 export async function readServers(runTool: RunTool): Promise<string> {
   return await runTool.read(["ipvsadm", "-S", "-n"]);
 }
 
-/** True if the sets of a family record a virtual server as ours. */
+/** True if the ipsets of a family record a virtual server as ours. */
 export function isRecorded(
   server: ServerId,
   sets: ReadonlyMap<SetRole, ReadonlyMap<string, string>>,
@@ -88,7 +92,7 @@ export function parseLink(text: string, interfaceName: string): "missing" | "dow
   return flags.split(",").includes("UP") ? "up" : "down";
 }
 
-/** Parses the output of `ipset save`. A set that exists has an entry, even without elements. */
+/** Parses the output of `ipset save`. The result has an entry for each set that exists, even if it has no elements. */
 export function parseSets(text: string, names: ObjectNames, family: Family): Map<SetRole, Map<string, string>> {
   const roleByName = new Map(setRoles.map((role) => [setName(names, family, role), role]));
   const sets = new Map<SetRole, Map<string, string>>();
@@ -102,12 +106,12 @@ export function parseSets(text: string, names: ObjectNames, family: Family): Map
   return sets;
 }
 
-/** Parses the output of `ip -o address show`: the addresses of our interface without link-local ones. */
+/** Parses the output of `ip -o address show`. Returns the addresses of our interface except link-local ones. */
 export function parseAddresses(text: string, { interfaceName }: ObjectNames): Map<string, string> {
   return new Map([...addressesOn(text, interfaceName)].map((address) => [address, ""]));
 }
 
-/** Returns the addresses of an interface in the output of `ip -o address show`, without link-local ones. */
+/** Returns the addresses of an interface in the output of `ip -o address show`, except link-local ones. */
 export function addressesOn(text: string, interfaceName: string): ReadonlySet<string> {
   const ourAddresses = parseLinkAddresses(text).filter(
     ([link, address]) => link === interfaceName && !address.startsWith("fe80:"),
@@ -133,7 +137,7 @@ export function parseServers(
     }
     const [, real, options] = /^-a (.+? -r \S+) (.*)$/.exec(line.trim()) ?? [];
     if (real === undefined || options === undefined || !isOurs(serverOfReal(real))) continue;
-    // Without -m, the real server is not ours and must be replaced.
+    // A real server without -m is not ours and must be replaced, so its options are kept unchanged.
     reals.set(real, options.startsWith("-m ") ? options.slice(3) : options);
   }
   return new Map([

@@ -1,15 +1,14 @@
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/kernel-objects.ts";
 
-/** Longest run of a tool, in milliseconds. */
+/** Maximum duration of a tool run, in milliseconds. */
 const timeoutMs = 300_000;
 
 /**
- * Runs ipvsadm, ipset, ip and the iptables tools. Each run handles a whole batch, so a sync takes a handful of
- * processes.
+ * Runs ipvsadm, ipset, ip and the iptables tools. Each run handles a whole batch, so a sync needs only a few processes.
  *
- * Runs of ipvsadm follow one another. Both families are synced at the same time, and the kernel lists virtual servers
- * in pieces: the list of one family would lack some while the other family deletes its own.
+ * Runs of ipvsadm never overlap. Both families are synced at the same time, and the kernel lists virtual servers in
+ * pieces, so one family's list could lack entries if the other family deleted virtual servers in the meantime.
  */
 export class RunTool {
   /** The last run of ipvsadm; never rejects. */
@@ -21,8 +20,8 @@ export class RunTool {
   }
 
   /**
-   * Gives lines, which may be none, to a tool that changes the kernel's state. Errors: COMMIT_REJECTED, after which
-   * some lines may be in force; TOOL_MISSING.
+   * Passes lines (possibly none) to a tool that changes the kernel's state. Errors: COMMIT_REJECTED, after which some
+   * lines may be in force; TOOL_MISSING.
    */
   async write(command: readonly string[], lines: readonly string[]): Promise<void> {
     await this.#inTurn(command, lines.map((line) => `${line}\n`).join(""), "COMMIT_REJECTED");
@@ -37,7 +36,7 @@ export class RunTool {
 
   async #run(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
     const end = await this.#end(command, stdin);
-    // `ipvsadm -R` goes on after an error and exits with 0.
+    // `ipvsadm -R` continues after an error and exits with status 0.
     const isFailed = command[0] === "ipvsadm" && end.stderr.trim() !== "";
     if (end.kind === "exited" && end.exitCode === 0 && !isFailed) return end.stdout;
     const count = stdin === "" ? "" : ` for ${stdin.split("\n").length - 1} lines`;

@@ -9,8 +9,8 @@ const maxIds = 0x0020_0000;
 
 /**
  * The range of firewall marks of one instance: bits 24 to 31. *Shape:* `0x6b` for the default instance, one of `0x70`
- * to `0x7f` with a proxy name. Two names may have the same range, so the range does not tell whose a mark is; the ipset
- * MARKS does.
+ * to `0x7f` with a proxy name. Two names may have the same range, so the range does not show which instance owns a
+ * mark; the ipset MARKS does.
  */
 export type MarkRange = number;
 
@@ -19,7 +19,10 @@ export function markRange(serviceProxyName: string): MarkRange {
   return serviceProxyName === "" ? 0x6b : 0x70 + ((hash("sha1", serviceProxyName, "buffer")[0] ?? 0) % 16);
 }
 
-/** Returns mark and mask, for `-m mark`, of all marks of a range, and of those whose packets are masqueraded. */
+/**
+ * Returns the arguments (mark and mask) of `-m mark` that match all marks of a range, and those that match only marks
+ * whose packets are masqueraded.
+ */
 export function markMatches(range: MarkRange): { readonly all: string; readonly masqueraded: string } {
   const byte = range.toString(16);
   return { all: `0x${byte}000000/0xff000000`, masqueraded: `0x${byte}800000/0xff800000` };
@@ -27,11 +30,11 @@ export function markMatches(range: MarkRange): { readonly all: string; readonly 
 
 /**
  * Firewall marks of the Service ports that need a second virtual server: with external policy Local, pods and the node
- * reach all endpoints, and clients outside only those of the node. IPVS distinguishes the two by the mark of the
- * packet.
+ * reach all endpoints, but outside clients reach only endpoints on the node. IPVS distinguishes these senders by the
+ * mark of the packet.
  *
- * A mark is a function of the name of the Service port, so a restart finds the same marks; only two names with the same
- * hash depend on their order.
+ * A mark is derived from the name of the Service port, so the marks are the same after a restart. Only if two names
+ * have the same hash do their marks depend on the order in which they are allocated.
  */
 export class FirewallMarks {
   readonly #range: MarkRange;
@@ -46,8 +49,8 @@ export class FirewallMarks {
   }
 
   /**
-   * Returns the mark of a Service port; another one for packets that must be masqueraded. *Shape of its name:*
-   * `ns/web:http`. Errors: all marks are taken.
+   * Returns the mark of a Service port. Packets that must be masqueraded get a different mark. *Shape of the port's
+   * name:* `ns/web:http`. Errors: throws if all marks are taken.
    */
   markOf(family: Family, port: { readonly name: string; readonly protocol: Protocol }, isMasqueraded: boolean): number {
     const isUdp = port.protocol === "UDP";
@@ -55,7 +58,7 @@ export class FirewallMarks {
     return (this.#range << 24) | flags | this.#idOf(port);
   }
 
-  /** Releases the marks of all ports of a Service. Call it before the Service is rendered again. */
+  /** Releases the marks of all ports of a Service. To be called before the Service is rendered again. */
   release(service: ServiceKey): void {
     for (const id of this.#idsByService.get(service)?.values() ?? []) this.#taken.delete(id);
     this.#idsByService.delete(service);
@@ -76,7 +79,7 @@ export class FirewallMarks {
   }
 }
 
-/** Returns the family of a mark of ours. */
+/** Returns the family of one of our marks. */
 export function familyOfMark(mark: number): Family {
   return (mark & familyFlag) === 0 ? "v4" : "v6";
 }

@@ -5,23 +5,23 @@ import { CodedError } from "@kpng/process/process-error.ts";
 import { isUdpMark, type MarkRange, markRange } from "./firewall-marks.ts";
 
 /**
- * Kinds of objects in the kernel that serve Services. Every object is a key and a value, both text in the syntax of the
- * tool that writes it. `diffObjects` can therefore compare all kinds alike.
+ * Kinds of objects in the kernel that serve Services. Every object has a key and a value, both written in the syntax of
+ * the tool that writes the object. `diffObjects` can therefore compare all kinds in the same way.
  *
- * - server: virtual server. *Shape:* `-t 10.96.0.1:80` → `-s rr -p 10800`.
- * - real: real server of a virtual server. *Shape:* `-t 10.96.0.1:80 -r 10.1.1.7:8080` → `-w 1`.
- * - address: address of our interface, without a value. *Shape:* `10.96.0.1`.
- * - an ipset: element. *Shape:* `10.96.0.1,tcp:80` → `` or `skbmark 0x6b000001`.
+ * - server: a virtual server. *Shape:* `-t 10.96.0.1:80` → `-s rr -p 10800`.
+ * - real: a real server of a virtual server. *Shape:* `-t 10.96.0.1:80 -r 10.1.1.7:8080` → `-w 1`.
+ * - address: an address of our interface, without a value. *Shape:* `10.96.0.1`.
+ * - the role of an ipset: an element of it. *Shape:* `10.96.0.1,tcp:80` → `` or `skbmark 0x6b000001`.
  */
 export type ObjectKind = "server" | "real" | "address" | SetRole;
 
 /**
- * Value of a real server that gets no new connections. It is desired for endpoints that only finish UDP flows.
- * `diffObjects` never adds such a real server: an endpoint that is not installed has no flows.
+ * Value of a real server that gets no new connections. Endpoints that only finish their UDP flows have this desired
+ * value. `diffObjects` never adds such a real server, because an endpoint that is not installed has no flows.
  */
 export const finishing = "-w 0";
 
-/** Objects by kind and key. */
+/** Values of objects, keyed by kind and key. */
 export type ObjectMap = ReadonlyMap<ObjectKind, ReadonlyMap<string, string>>;
 
 /** Identifies a virtual server in the syntax of ipvsadm. *Shape:* `-t 10.96.0.1:80`, `-f 1795162113 -6`. */
@@ -35,7 +35,7 @@ export function addressServer(address: string, protocol: Protocol, port: number)
   return `${serviceFlags[protocol]} ${addressAndPort(address, port)}`;
 }
 
-/** Returns the identifier of the virtual server of a firewall mark. */
+/** Returns the identifier of the virtual server for a firewall mark. */
 export function markServer(mark: number, family: Family): ServerId {
   return `-f ${mark}${family === "v6" ? " -6" : ""}`;
 }
@@ -45,7 +45,7 @@ export function portElement(address: string, protocol: Protocol, port: number): 
   return `${address},${protocol.toLowerCase()}:${port}`;
 }
 
-/** Returns the element of the ipset MARKS: the mark in the form of an IPv4 address. *Shape:* `107.0.0.1`. */
+/** Returns the element for a mark in the ipset MARKS, which has the form of an IPv4 address. *Shape:* `107.0.0.1`. */
 export function markElement(mark: number): string {
   return [24, 16, 8, 0].map((bits) => (mark >>> bits) & 0xff).join(".");
 }
@@ -55,18 +55,18 @@ export function realKey(server: ServerId, address: string, port: number): string
   return `${server} -r ${addressAndPort(address, port)}`;
 }
 
-/** Returns the virtual server of the key of a real server. */
+/** Returns the virtual server to which the key of a real server belongs. */
 export function serverOfReal(key: string): ServerId {
   return key.slice(0, key.indexOf(" -r "));
 }
 
 type ServerParts =
-  /** `element` identifies it in the ipset MARKS. */
+  /** A virtual server of a firewall mark. `element` identifies it in the ipset MARKS. */
   | { readonly kind: "mark"; readonly mark: number; readonly element: string; readonly family: Family }
-  /** `element` identifies it in the ipset SERVERS. */
+  /** A virtual server at an address and port. `element` identifies it in the ipset SERVERS. */
   | { readonly kind: "address"; readonly address: string; readonly element: string; readonly family: Family };
 
-/** Parses the identifier of a virtual server; undefined if it is not one. */
+/** Parses the identifier of a virtual server; returns undefined if it is not one. */
 export function parseServer(id: ServerId): ServerParts | undefined {
   const [flag = "", place = "", six] = id.split(" ");
   if (flag === "-f") {
@@ -84,7 +84,10 @@ export function parseServer(id: ServerId): ServerParts | undefined {
   };
 }
 
-/** True if connections to the virtual server may end on their own: all but UDP, which has no connections. */
+/**
+ * True if connections to the virtual server may end on their own. This is the case for all protocols except UDP, which
+ * has no connections.
+ */
 export function isDrainable(id: ServerId): boolean {
   const parts = parseServer(id);
   if (parts === undefined) return false;
@@ -95,13 +98,15 @@ export function isDrainable(id: ServerId): boolean {
  * Types of the ipsets of one family, by their role in the rules.
  *
  * - ADDRESSES: service addresses on our interface.
- * - SERVERS: address and port of each virtual server that we created; also the record of what is ours after a restart.
- * - MARKS: the same record for firewall marks, which are written as IPv4 addresses: no type of set holds marks alone.
- * - REFUSED, DROPPED: frontends whose packets are refused or discarded.
- * - DROP-OUTSIDE: frontends that discard packets from outside, and serve those of pods and the node.
- * - RANGED, SOURCES: frontends with source ranges; the clients that they let through.
- * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all of them; all but those of pods.
- * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
+ * - SERVERS: address and port of each virtual server that we created. After a restart, this set shows which virtual
+ *   servers are ours.
+ * - MARKS: the same for virtual servers of firewall marks. Marks are written as IPv4 addresses, because there is no set
+ *   type for marks alone.
+ * - REFUSED, DROPPED: frontends whose packets are refused, or discarded.
+ * - DROP-OUTSIDE: frontends that serve pods and the node but discard packets from outside.
+ * - RANGED, SOURCES: frontends with source ranges, and the clients that they admit.
+ * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all packets, or all except those from pods.
+ * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark for packets from pods or from the node.
  * - HAIRPIN: endpoints that may reach themselves.
  * - HEALTH: ports of health checks.
  */
@@ -130,7 +135,7 @@ export const setRoles = Object.keys(setTypes) as readonly SetRole[];
 
 /** Names of everything that one instance of the backend owns on the node. */
 export interface ObjectNames {
-  /** Begins the names of all chains and ipsets. *Shape:* `KPNGIPVS`, or `KPNGIPVS1a2b3c4d` with a proxy name. */
+  /** Prefix of the names of all chains and ipsets. *Shape:* `KPNGIPVS`, or `KPNGIPVS1a2b3c4d` with a proxy name. */
   readonly prefix: string;
   /** The dummy interface with the service addresses. *Shape:* `kube-ipvs0`, or `kpngv-1a2b3c4d`. */
   readonly interfaceName: string;
@@ -138,16 +143,16 @@ export interface ObjectNames {
 }
 
 /**
- * The interface of the instance without a proxy name, and of kube-proxy in ipvs mode. Other programs know this name:
- * Felix applies the ingress policies of pods to connections through IPVS if it exists, and only to addresses of
- * Services that are on no other interface, because it takes those for the node's own (felix/dataplane/driver.go,
- * felix/rules/static.go). Address detection of CNIs leaves it out, too.
+ * The interface of the instance without a proxy name, and of kube-proxy in ipvs mode. Other programs know this name: if
+ * this interface exists, Felix applies pods' ingress policies to connections through IPVS, but not at Service addresses
+ * that are on any other interface, because it considers these the node's own (felix/dataplane/driver.go,
+ * felix/rules/static.go). The address detection of CNI plugins skips this interface, too.
  */
 export const sharedInterface = "kube-ipvs0";
 
 /**
  * Returns the names of the instance that serves Services with this proxy name. The prefix does not begin with `KPNG-`,
- * because kpng-iptables removes chains with that prefix that it does not know.
+ * because kpng-iptables removes unknown chains with that prefix.
  */
 export function objectNames(serviceProxyName: string): ObjectNames {
   const range = markRange(serviceProxyName);
@@ -161,7 +166,7 @@ export function setName({ prefix }: ObjectNames, family: Family, role: SetRole):
   return `${prefix}-${family === "v6" ? "6-" : ""}${role}`;
 }
 
-/** Returns the line of `ipset restore` that creates a set; the set of another family has another name. */
+/** Returns the line for `ipset restore` that creates a set. Each family has its own set, with its own name. */
 export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
   const type = setTypes[role];
   const inet = family === "v4" || role === "MARKS" ? "inet" : "inet6";
@@ -170,7 +175,7 @@ export function setCreation(names: ObjectNames, family: Family, role: SetRole): 
   return `create ${setName(names, family, role)} ${type} ${options}`;
 }
 
-/** Codes of errors of kpng-ipvs. `docs/errors.md` explains each. */
+/** Error codes of kpng-ipvs. `docs/errors.md` explains each. */
 export type BackendIpvsErrorCode =
   | "IPVS_UNAVAILABLE"
   | "TOOL_MISSING"

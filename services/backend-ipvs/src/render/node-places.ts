@@ -3,7 +3,9 @@ import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { portElement } from "./kernel-objects.ts";
 
 interface ServicePlaces {
-  /** Frontends with addresses of the node, and their ports. *Shape:* `192.0.2.1,tcp:30080` → `TCP 30080`. */
+  /**
+   * Frontends at addresses of the node, each with its protocol and port. *Shape:* `192.0.2.1,tcp:30080` → `TCP 30080`.
+   */
   readonly taken: ReadonlyMap<string, string>;
   /** Node ports. *Shape:* `TCP 30080`. */
   readonly nodePorts: ReadonlySet<string>;
@@ -12,13 +14,14 @@ interface ServicePlaces {
 const noPlaces: ServicePlaces = { taken: new Map(), nodePorts: new Set() };
 
 /**
- * The places (address, protocol and port) of the node at which a Service answers with an external IP or load-balancer
- * IP. A node port with the same number does not answer there, as in kube-proxy, whose rules for node ports come last.
+ * The places (address, protocol and port) on the node at which a Service has an external IP or load-balancer IP. A node
+ * port with the same number does not answer there. kube-proxy behaves in the same way, because its rules for node ports
+ * come last.
  *
- * The kit's `FrontendClaims` does not know the addresses of node ports: with rules, their order decides, but a virtual
- * server mixes the endpoints of both.
+ * The kit's `FrontendClaims` does not cover this, because it does not know the addresses of node ports. In rule-based
+ * backends the order of rules decides, but a virtual server would mix the endpoints of both frontends.
  *
- * *Bound:* the node ports, and the frontends at addresses of the node.
+ * *Bound:* the number of node ports and of frontends at addresses of the node.
  */
 export class NodePlaces {
   readonly #addresses: ReadonlySet<string>;
@@ -26,7 +29,7 @@ export class NodePlaces {
   readonly #taken = new Map<string, ServiceKey>();
   readonly #nodePorts = new Map<string, ServiceKey>();
 
-  /** `addresses` are those that serve node ports. */
+  /** `addresses` contains the addresses that serve node ports. */
   constructor(addresses: readonly string[]) {
     this.#addresses = new Set(addresses);
   }
@@ -36,11 +39,12 @@ export class NodePlaces {
     return this.#taken.has(element);
   }
 
-  /** Replaces the places of a Service. Returns the Services whose node ports gain or lose a place by that. */
+  /** Replaces the places of a Service. Returns the Services whose node ports thereby gain or lose a place. */
   put(key: ServiceKey, plan: ServicePlan | undefined): readonly ServiceKey[] {
     const before = this.#byService.get(key) ?? noPlaces;
     const after = this.#placesOf(plan);
-    // Services that exchange a frontend may be put in any order.
+    // Services that exchange a frontend may be put in any order, so delete a place only if it still belongs to this
+    // Service.
     for (const element of before.taken.keys()) if (this.#taken.get(element) === key) this.#taken.delete(element);
     for (const port of before.nodePorts) if (this.#nodePorts.get(port) === key) this.#nodePorts.delete(port);
     for (const element of after.taken.keys()) this.#taken.set(element, key);

@@ -6,13 +6,11 @@ import { type ObjectNames, type SetRole, setName } from "./kernel-objects.ts";
 
 /** The rules of one family that do not depend on Services. */
 export interface Frame {
-  /** Chains with their rules, by table. */
+  /** Chains with their rules. */
   readonly chains: readonly FrameChain[];
   /** Jumps from the kernel's chains, in the order in which packets meet them. */
   readonly jumps: readonly FrameJump[];
-  /**
-   * Changes with the rules; the first rule of the last chain contains it as a comment. *Shape:* 16 hexadecimal digits.
-   */
+  /** Digest of the rules. The first rule of the last chain contains it as a comment. *Shape:* 16 hexadecimal digits. */
   readonly digest: string;
 }
 
@@ -23,14 +21,14 @@ interface FrameChain {
   readonly rules: readonly string[];
 }
 
-/** A jump to a chain of ours. */
+/** A jump to one of our chains. */
 export interface FrameJump {
   readonly table: FrameTable;
   readonly from: string;
   readonly to: string;
 }
 
-/** Tables with chains of ours, in the order of the file for iptables-restore. */
+/** Tables that contain our chains, in the order in which they are passed to iptables-restore. */
 const frameTables = ["mangle", "nat", "filter"] as const;
 
 type FrameTable = (typeof frameTables)[number];
@@ -41,21 +39,22 @@ interface FrameOptions {
   readonly node: NodePlan;
   /** Bit of the packet mark that requests masquerade, 0 to 23. */
   readonly masqueradeBit: number;
-  /** Whether Felix, the agent of Calico, has rules on this node. */
+  /** Whether Felix, the Calico agent, has rules on this node. */
   readonly isBesideFelix: boolean;
 }
 
 /**
- * Returns the constant iptables rules around IPVS: which packets are dropped, refused, marked and masqueraded. They do
- * not depend on Services; the ipsets that they look at do. Pure.
+ * Returns the constant iptables rules that complement IPVS. They drop, refuse, mark and masquerade packets. The rules
+ * do not depend on Services, but the ipsets that they look up do. Pure.
  *
- * The order of the hooks decides where a rule is: IPVS takes packets of other machines after filter INPUT, but packets
- * of the node before filter OUTPUT. So packets are dropped and get firewall marks in table mangle, before either.
+ * The order of the hooks determines where a rule must be: IPVS takes packets from other machines after filter INPUT,
+ * but packets from the node itself before filter OUTPUT. So packets are dropped and get firewall marks in table mangle,
+ * which comes before both.
  *
- * IPVS compares all 32 bits of a mark. So a packet gets a firewall mark only if it has no mark, and loses it after
- * IPVS: bits of other programs stay. A packet with a mark is treated as one from outside. Felix gives each packet that
- * IPVS may take a mark of its own in filter INPUT, and drops or accepts packets of the node by such marks in filter
- * OUTPUT; beside it there are no firewall marks.
+ * IPVS compares all 32 bits of a mark. To preserve other programs' bits, a packet gets a firewall mark only if it has
+ * no mark, and loses it again after IPVS. A packet that already has a mark is treated as a packet from outside. Felix
+ * uses marks itself: in filter INPUT it marks each packet that IPVS may take, and in filter OUTPUT it drops or accepts
+ * packets from the node by their marks. On a node with Felix, there are therefore no firewall marks.
  */
 export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix }: FrameOptions): Frame {
   const { prefix } = names;
@@ -94,7 +93,7 @@ export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix 
     chain("mangle", "OUTPUT", [
       onlyNew,
       outOfRange,
-      // A packet of the node has no incoming interface.
+      // Packets from the node itself have no incoming interface, so pods can be recognized here only by source.
       ...(pods?.isBySource === true ? byMark(`${pods.match} `, "POD-MARKS") : []),
       ...byMark("", "NODE-MARKS"),
       dropped,
@@ -112,26 +111,28 @@ export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix 
     ]),
     chain("nat", "POSTROUTING", [
       `${inSet("HAIRPIN", "src,dst")} ${masquerade}`,
-      // The node's own packets have the service address as source, unless the program chose another.
+      // The node's own packets have the service address as their source, unless the program has chosen another source.
       `${inSet("ADDRESSES", "src")} ${notIn("ADDRESSES", "dst")} ${masquerade}`,
       `-m mark ! --mark ${bit}/${bit} -j RETURN`,
       `-j MARK --set-xmark 0x0/${bit}`,
       masquerade,
     ]),
     chain("filter", "INPUT", [
-      // Also packets with a mark, whose virtual server may not exist yet.
+      // This rule also applies to packets with a mark, because their virtual server may not exist yet.
       refused,
       ...withMarks(`-m mark --mark ${marks.all} -j ACCEPT`),
       unknown,
-      // Without IPVS these packets would be forwarded, and the firewall's INPUT would not see them.
+      // Accepted because without IPVS these packets would be forwarded, and the node's INPUT firewall rules would not
+      // apply to them.
       `${inSet("SERVERS")} -j ACCEPT`,
       `-p tcp ${inSet("HEALTH", "dst")} -j ACCEPT`,
     ]),
     chain("filter", "OUTPUT", [refused, unknown]),
     chain("filter", "FORWARD", [
       "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-      // The address is not on our interface yet, or was deleted by another program. Connection tracking would keep a
-      // forwarded packet, and never let IPVS translate the connection. A dropped one is sent again.
+      // Such a packet comes here if the address is not on our interface yet, or if another program has deleted it
+      // there. If the packet were forwarded, connection tracking would remember it and IPVS would never translate the
+      // connection. A dropped packet is sent again.
       `${isNew} ${inSet("ADDRESSES", "dst")} -j DROP`,
     ]),
   ];
@@ -151,7 +152,7 @@ export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix 
   return { chains, jumps, digest };
 }
 
-/** Returns the matches of pods' packets and of all others; undefined if pods cannot be recognized. */
+/** Returns the matches for packets from pods and for all other packets; undefined if pods cannot be recognized. */
 function podMatch(traffic: PodTraffic | undefined) {
   if (traffic === undefined) return undefined;
   const match =
@@ -167,10 +168,10 @@ export function digestComment({ digest }: Pick<Frame, "digest">): string {
 }
 
 /**
- * Returns the rules as input of `iptables-restore --noflush`, with the jumps that are not `present`. `felixRule` is the
- * number of Felix' rule in filter INPUT, 0 without one. Our jump there comes after it: Felix notes there from where a
- * packet has come, and applies network policies behind IPVS by that note, so packets that ours accepted first would
- * escape them.
+ * Returns the rules as input for `iptables-restore --noflush`, with the jumps that are missing according to
+ * `isPresent`. `felixRule` is the position of Felix's rule in filter INPUT, or 0. Our jump must come after that rule:
+ * there Felix records the origin of a packet, which it needs to apply network policies after IPVS, so packets that our
+ * rules accepted first would escape the policies.
  */
 export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean, felixRule: number): string {
   const record = `-m comment --comment "${digestComment(frame)}"`;

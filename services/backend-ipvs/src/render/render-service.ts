@@ -23,16 +23,19 @@ import {
 } from "./kernel-objects.ts";
 import type { NodePlaces } from "./node-places.ts";
 
-/** Inputs of the objects of a Service in one family, besides its plan. */
+/** Everything except the plan that the objects of a Service depend on, in one family. */
 export interface RenderContext {
   readonly node: NodePlan;
-  /** Addresses that serve node ports; `all` of the plan is resolved. */
+  /** Addresses that serve node ports, with `all` in the plan replaced by the node's addresses. */
   readonly nodePortAddresses: readonly string[];
-  /** Tells at which of these addresses another frontend has the port. */
+  /** Says at which of these addresses another frontend has the port. */
   readonly nodePlaces: Pick<NodePlaces, "isTaken">;
-  /** Addresses of the node's other interfaces: packets to them reach IPVS without an address on ours. */
+  /**
+   * Addresses on the node's other interfaces. They are not added to our interface, because packets to them reach IPVS
+   * anyway.
+   */
   readonly localAddresses: ReadonlySet<string>;
-  /** The Service as the view has it, with endpoints that only finish their UDP flows. */
+  /** The Service in the view, which includes endpoints that only finish their UDP flows. */
   readonly view: ServiceView | undefined;
   /** *Shape:* `rr`. */
   readonly scheduler: string;
@@ -41,7 +44,7 @@ export interface RenderContext {
 
 /**
  * Returns the objects that one Service needs in the kernel: virtual servers with real servers, addresses, and elements
- * of the ipsets that the constant rules of `renderFrame` look at. Pure except that it allocates marks; O(frontends ×
+ * of the ipsets that the constant rules of `renderFrame` look up. Pure, except that it allocates marks; O(frontends ×
  * endpoints).
  */
 export function renderService(plan: ServicePlan, context: RenderContext): ObjectMap {
@@ -62,7 +65,8 @@ function renderFrontend(
 ): void {
   const { address } = frontend;
   if (address === undefined) {
-    // Never on our interface, even if the node has just lost the address: another node may have it by now.
+    // An address for node ports is never added to our interface, even if the node has just lost it, because another
+    // node may have it by now.
     const { protocol, port: number } = frontend;
     for (const each of context.nodePortAddresses) {
       if (context.nodePlaces.isTaken(portElement(each, protocol, number))) continue;
@@ -88,7 +92,8 @@ function renderPlace(
   const { pod, node, outside } = routes;
   if ([pod, node, outside].some(({ kind }) => kind === "balance")) putSources(objects, element, sources);
   if (outside.kind === "drop" && pod.kind === "balance" && node.kind === "balance" && pod.set === node.set) {
-    // Policy Local without an endpoint on the node. No packet needs a firewall mark here, which some could not get.
+    // With policy Local and no endpoint on the node, all senders that are served use the same set. So no packet needs a
+    // firewall mark, which packets that already have another mark could not get.
     putServer(objects, addressServer(address, protocol, number), port, pod, context);
     objects.put("SERVERS", element);
     objects.put("DROP-OUTSIDE", element);
@@ -112,7 +117,7 @@ function renderPlace(
   } else if (isMasqueraded(outside)) objects.put(isMasqueraded(pod) ? "MASQ" : "MASQ-OTHERS", element);
 }
 
-/** True if packets with this route go to other endpoints than those of clients outside. */
+/** True if packets with this route go to different endpoints from packets of outside clients. */
 function leadsElsewhere(route: Route, outside: Route): boolean {
   if (route.kind !== "balance") return false;
   return outside.kind !== "balance" || outside.set !== route.set;
@@ -122,7 +127,7 @@ function isMasqueraded(route: Route): boolean {
   return route.kind === "balance" && route.isMasqueraded;
 }
 
-/** Puts the virtual server of a firewall mark, and the element that gives the mark to packets. */
+/** Puts the virtual server for a firewall mark, and the element by which packets get the mark. */
 function putMark(
   objects: ObjectWriter,
   role: "POD-MARKS" | "NODE-MARKS",
@@ -158,9 +163,9 @@ function putServer(
 }
 
 /**
- * mh hashes the source port too, as in kube-proxy; otherwise all connections of a client would go to one endpoint. With
- * sh, endpoints of weight 0 keep their part of the table: without its fallback, their clients would be refused while
- * they drain.
+ * Returns the flags of a scheduler. mh hashes the source port, too, as in kube-proxy; otherwise all connections from a
+ * client would go to the same endpoint. With sh, endpoints of weight 0 keep their share of the hash table; without the
+ * fallback flag, clients that hash to a draining endpoint would be refused.
  */
 function schedulerFlags(scheduler: string): string {
   switch (scheduler) {
@@ -181,7 +186,7 @@ function putSources(objects: ObjectWriter, element: string, sources: AllowedSour
   }
 }
 
-/** Returns a range as ipset prints it: without the length if it is one address. */
+/** Returns a range as ipset prints it, which omits the length if the range is a single address. */
 function withoutHostLength(range: string): string {
   const length = range.includes(":") ? "/128" : "/32";
   return range.endsWith(length) ? range.slice(0, -length.length) : range;
