@@ -2,18 +2,18 @@ import { BlockList, isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
 /**
- * Address family, IPv4 or IPv6. Most of kpng works once per family: a Service may have other endpoints for IPv4 than
- * for IPv6.
+ * Address family, IPv4 or IPv6. Most of kpng handles each family separately, because a Service may have different
+ * endpoints for IPv4 and IPv6.
  */
 export type Family = "v4" | "v6";
 
-/** Both families, IPv4 first, the order of kube-proxy and KPNG. */
+/** Both families, IPv4 first, as in kube-proxy and KPNG. */
 export const families: readonly Family[] = ["v4", "v6"];
 
 /**
- * Addresses of both families, each in the order of the Kubernetes object.
+ * Addresses of both families, each in the order in which the Kubernetes object lists them.
  *
- * *Shape:* canonical text, no zone, no port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
+ * *Shape:* canonical form, without zone or port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
  */
 export interface AddressSet {
   readonly v4: readonly string[];
@@ -24,11 +24,12 @@ export interface AddressSet {
 export const noAddresses: AddressSet = { v4: [], v6: [] };
 
 /**
- * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address; undefined for any other text.
+ * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address; undefined for any other string.
  *
- * Rejects names, zones (`fe80::1%eth0`), ports, octal or shortened IPv4 (`010.1`, `127.1`), which programs interpret
- * differently, and IPv6 with a dotted part (`64:ff9b::192.0.2.1`). Rejects IPv4-mapped addresses (`::ffff:0:0/96`), as
- * newer API servers do: kube-proxy and the kernel take them for IPv4, possibly that of another Service.
+ * Rejects names, zones (`fe80::1%eth0`), ports, IPv6 with a dotted part (`64:ff9b::192.0.2.1`), and octal or shortened
+ * IPv4 (`010.1`, `127.1`), which programs interpret differently. Also rejects IPv4-mapped addresses (`::ffff:0:0/96`),
+ * as newer API servers do, because kube-proxy and the kernel treat them as IPv4 addresses, which may belong to another
+ * Service.
  */
 export function parseAddress(text: string): { readonly family: Family; readonly address: string } | undefined {
   switch (isIP(text)) {
@@ -46,8 +47,8 @@ export function parseAddress(text: string): { readonly family: Family; readonly 
 }
 
 /**
- * Replaces the dotted end of IPv6 addresses by its canonical form: the C library prints `::a60:1` as `::10.96.0.1`, and
- * so do nft, ipset, ipvsadm, ip and conntrack. *Shape:* `::ffff:1.2.3.4` → `::ffff:102:304`. Pure.
+ * Replaces the dotted end of IPv6 addresses with its canonical form. The C library prints `::a60:1` as `::10.96.0.1`,
+ * and so do nft, ipset, ipvsadm, ip and conntrack. *Shape:* `::ffff:1.2.3.4` → `::ffff:102:304`. Pure.
  */
 export function withoutDottedIPv6(text: string): string {
   return text.replaceAll(
@@ -77,13 +78,13 @@ export function parseCidr(text: string): { readonly family: Family; readonly cid
   }
 }
 
-/** Splits texts into valid addresses by family, without duplicates and in their order, and invalid texts. */
+/** Separates valid addresses (by family, in their original order, without duplicates) from invalid strings. */
 export function toAddressSet(texts: readonly string[]): {
   readonly set: AddressSet;
   readonly invalid: readonly string[];
 } {
   const invalid: string[] = [];
-  // Nearly every endpoint has one address, which is not worth a Set.
+  // Nearly every endpoint has only one address, so the common case does without a Set.
   if (texts.length === 1) {
     const parsed = parseAddress(texts[0] ?? "");
     if (parsed !== undefined) return { set: { ...noAddresses, [parsed.family]: [parsed.address] }, invalid };
@@ -104,7 +105,7 @@ export function addressAndPort(address: string, port: number | string): string {
 
 const blockLists = new Map<string, BlockList>();
 
-/** More than a cluster has ranges; single addresses, which come and go with pods, have no list. */
+/** Exceeds the number of CIDRs in any cluster. Single addresses, which come and go with pods, are not cached. */
 const maxBlockLists = 10_000;
 
 /** True if an address is in a CIDR of the same family; `cidr` may also be a single address. */

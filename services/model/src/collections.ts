@@ -28,8 +28,8 @@ export function lowerBound(count: number, isBefore: (index: number) => boolean):
 }
 
 /**
- * Compares two texts by UTF-16 code units, independent of the locale. For all characters that Kubernetes allows in names,
- * the order is that of Go's `<`, and so KPNG's.
+ * Compares two strings by UTF-16 code units, independent of the locale. For all characters that Kubernetes allows in
+ * names, this is the order of Go's `<`, and therefore of KPNG.
  */
 export function compareText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;

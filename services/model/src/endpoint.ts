@@ -7,13 +7,14 @@ import type { Protocol, ServiceKey } from "./service.ts";
  * Source: EndpointSlice.ports[].
  */
 export interface EndpointPort {
-  /** Name of the service port that it belongs to; "" for the unnamed one. */
+  /** Name of the corresponding service port; "" if that port is unnamed. */
   readonly name: string;
   /** 1 to 65535. */
   readonly port: number;
   /**
-   * Undefined if the source does not tell (KPNG's state files and streams): the port then matches any protocol. A
-   * number is a value of localv1.Protocol that this version does not know: the port then matches no known protocol.
+   * Undefined if the source does not specify it (as in KPNG's state files and streams); the port then matches any
+   * protocol. A number is a value of localv1.Protocol that this version does not know; the port then matches no known
+   * protocol.
    */
   readonly protocol?: Protocol | number | undefined;
 }
@@ -32,8 +33,8 @@ export interface EndpointConditions {
  */
 export interface Endpoint {
   /**
-   * Addresses of one family in an EndpointSlice; possibly of both in a state file. Only the first one of a family is
-   * used.
+   * Addresses of one family if the endpoint comes from an EndpointSlice, possibly of both families if it comes from a
+   * state file. Only the first address of each family is used.
    */
   readonly addresses: AddressSet;
   /**
@@ -47,11 +48,11 @@ export interface Endpoint {
   readonly hostname: string;
   /** Node that it runs on; "" if unknown: then it counts as on no node. */
   readonly nodeName: string;
-  /** Zone that it runs in; "" if unknown. */
+  /** Zone that the endpoint runs in; "" if unknown. */
   readonly zone: string;
-  /** Zones that it is meant for; empty means no hint. */
+  /** Zones that should use the endpoint; empty if there is no hint. */
   readonly hintedZones: readonly string[];
-  /** Nodes that it is meant for; empty means no hint. */
+  /** Nodes that should use the endpoint; empty if there is no hint. */
   readonly hintedNodes: readonly string[];
 }
 
@@ -64,7 +65,7 @@ export interface Endpoint {
 export interface EndpointSlice {
   readonly namespace: string;
   readonly name: string;
-  /** Label `kubernetes.io/service-name`, in the same namespace. */
+  /** Name of the Service, from the label `kubernetes.io/service-name`. The Service is in the same namespace. */
   readonly serviceName: string;
   readonly endpoints: readonly Endpoint[];
   /**

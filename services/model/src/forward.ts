@@ -1,6 +1,7 @@
 /**
- * How new a state of the cluster is. A watcher attaches it to every state that it sends; a node or relay compares it with
- * that of its own state ({@link ForwardGate}), so that it never goes back (docs/design/views.md).
+ * How new a state of the cluster is. A watcher attaches a position to every state that it sends. A node or relay
+ * compares it with the position of its own state ({@link ForwardGate}), so that the node or relay never goes back
+ * (docs/design/views.md).
  *
  * Each kind has two versions: `services`, at which this watcher last saw Services change, and `current.services`, up to
  * which it knows that nothing else has changed. A state is not older than another one if its `current` version has reached
@@ -15,15 +16,15 @@
  */
 export interface Position {
   /**
-   * Counter of the versions: "kube:" and the UID of the namespace kube-system for an API server, "kube" if the watcher
-   * may not read the UID, or the instance of the watcher for files and recordings.
+   * Identity of the version counter: "kube:" and the UID of the namespace kube-system for an API server, "kube" if the
+   * watcher may not read the UID, or the instance of the watcher for files and recordings.
    */
   readonly source: string;
   /** Version of the event or list that last changed the kind: a resourceVersion, or a revision of the store. */
   readonly services: bigint;
   readonly slices: bigint;
   readonly nodes: bigint;
-  /** Versions up to which the state is known to be that of the source, by events, lists and bookmarks. */
+  /** Versions up to which the state is known, from events, lists and bookmarks, to be equal to the source's. */
   readonly current: Readonly<Record<PositionKind, bigint>>;
 }
 
@@ -31,7 +32,10 @@ export const positionKinds = ["services", "slices", "nodes"] as const;
 
 export type PositionKind = (typeof positionKinds)[number];
 
-/** Returns the source of the positions of an API server. `clusterId` is undefined if the cluster is not identified. */
+/**
+ * Returns the value of `Position.source` for an API server. `clusterId` is undefined if the cluster's identity is
+ * unknown.
+ */
 export function kubeSource(clusterId: string | undefined): string {
   return clusterId === undefined ? "kube" : `kube:${clusterId}`;
 }
@@ -39,10 +43,10 @@ export function kubeSource(clusterId: string | undefined): string {
 /**
  * How an offered state relates to the held one, which was applied last.
  *
- * - covers: it is not older.
- * - behind: it may be older in at least one kind.
- * - foreign: it comes from another cluster. An API server on an empty etcd is one.
- * - unrelated: nothing can be said, because a position is unknown or counts revisions of one watcher.
+ * - covers: the offered state is not older.
+ * - behind: the offered state may be older for at least one kind.
+ * - foreign: the offered state comes from another cluster. An API server with an empty etcd counts as another cluster.
+ * - unrelated: the states cannot be compared, because a position is unknown or counts the revisions of one watcher.
  */
 type Relation = "covers" | "behind" | "foreign" | "unrelated";
 
@@ -57,11 +61,12 @@ function relate(offered: Position | undefined, held: Position | undefined): Rela
 }
 
 /**
- * Lets through only states that are not older than the one before. A backend passes each batch of its watcher through
- * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams.
+ * Admits only states that are not older than the previous one. A backend passes each batch from its watcher through a
+ * gate, and a relay does the same with each batch from its upstream. The gate lives as long as the process, across all
+ * streams.
  *
- * A state in doubt, which may be older, is refused: another watcher may have a newer one. After `acceptAfterMs` of
- * refusals, the best one that is offered is accepted.
+ * A state in doubt (one that may be older) is refused, because another watcher may have a newer one. After
+ * `acceptAfterMs` of refusals, the best offered state is accepted.
  */
 export class ForwardGate {
   readonly #acceptAfterMs: number;
@@ -84,8 +89,8 @@ export class ForwardGate {
   }
 
   /**
-   * Decides about a state that a watcher offers. Unless the verdict is "refuse", the caller applies the state and then
-   * calls `applied`. If it cannot apply the state, the gate keeps the position that it had.
+   * Decides whether to admit a state that a watcher offers. Unless the verdict is "refuse", the caller applies the
+   * state and then calls `applied`. If the caller cannot apply the state, the gate keeps its previous position.
    */
   admit(offer: Offer): Admission {
     const { held, isSaved, refusals } = this.#memory;
@@ -117,9 +122,10 @@ export class ForwardGate {
   }
 
   /**
-   * Shortens the delay before the next stream while offers are refused, so that one is accepted soon after
-   * `acceptAfterMs`, whatever the backoff. Up to a tenth of `acceptAfterMs` is added at random, because after a restore
-   * of etcd all nodes wait for the same moment. `random` returns a number from 0 up to but not including 1.
+   * Shortens the delay before the next stream while offers are refused, so that an offer is accepted soon after
+   * `acceptAfterMs`, regardless of the backoff. A random delay of up to a tenth of `acceptAfterMs` is added, because
+   * after an etcd restore all nodes wait for the same moment. `random` returns a number from 0 up to but not including
+   * 1.
    */
   retryDelayMs(delayMs: number, random: () => number = Math.random): number {
     const { refusals } = this.#memory;
@@ -128,34 +134,34 @@ export class ForwardGate {
     return Math.min(delayMs, Math.ceil(remainingMs + (random() * this.#acceptAfterMs) / 10));
   }
 
-  /** Best refused offer, unless it was made long ago: its watcher may be gone. */
+  /** Returns the best refused offer, unless it is so old that its watcher may be gone. */
   #recentBest(): Refusals["best"] | undefined {
     const best = this.#memory.refusals?.best;
     return best !== undefined && this.#isRecent(best.atMs) ? best : undefined;
   }
 
-  /** Twice the time, because delays between offers vary. */
+  /** Allows twice `acceptAfterMs`, because delays between offers vary. */
   #isRecent(atMs: number): boolean {
     return this.#nowMs() - atMs <= 2 * this.#acceptAfterMs;
   }
 }
 
-/** What a {@link ForwardGate} remembers. */
+/** State of a {@link ForwardGate}. */
 interface Memory {
   /** Position of the held state; undefined if it is unknown or nothing is held. */
   readonly held: Position | undefined;
-  /** True if the held state is only known from the disk: this process has applied none yet. */
+  /** True if the held state was read from disk and this process has not applied any state yet. */
   readonly isSaved: boolean;
-  /** Undefined if no offer was refused since a state was last applied. */
+  /** Undefined if no offer has been refused since a state was last applied. */
   readonly refusals?: Refusals;
 }
 
 /**
- * A series of refused offers. It ends when nothing is offered for twice `acceptAfterMs`, because a watcher with a newer
- * state had no chance to offer it either.
+ * A series of refused offers. It ends when nothing has been offered for twice `acceptAfterMs`, because in that time a
+ * watcher with a newer state could not have offered it either.
  */
 interface Refusals {
-  /** When the first and the last offer were refused, in milliseconds. */
+  /** Times at which the first and the last offer were refused, in milliseconds. */
   readonly firstMs: number;
   readonly lastMs: number;
   /** Best refused offer, and when it was made. */
@@ -180,21 +186,24 @@ function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolea
 /** State that a watcher offers. */
 export interface Offer {
   readonly position: Position | undefined;
-  /** The watcher does not know whether the state is current, because its own server does not answer. Default false. */
+  /**
+   * True if the watcher does not know whether the state is current, because its own server does not answer. Default
+   * false.
+   */
   readonly isStale?: boolean | undefined;
-  /** The state is known to be the held one. Default false. */
+  /** True if the state is known to be the held state. Default false. */
   readonly isUnchanged?: boolean | undefined;
 }
 
 /** Decision of a {@link ForwardGate} about an offered state. */
 export interface Admission {
   /**
-   * - apply: it is not older, or nothing is known.
-   * - refuse: it is in doubt; another watcher may have a newer one.
-   * - accept: it is in doubt, but no watcher has offered a better one for some time.
+   * - apply: the state is not older, or the states cannot be compared.
+   * - refuse: the state is in doubt; another watcher may have a newer one.
+   * - accept: the state is in doubt, but no watcher has offered a better one for some time.
    */
   readonly verdict: "apply" | "refuse" | "accept";
-  /** Must be called when the state was applied; does nothing if it was refused. */
+  /** Must be called once the state has been applied; does nothing for a refused state. */
   readonly applied: () => void;
 }
 

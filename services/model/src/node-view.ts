@@ -9,14 +9,14 @@ export interface FamilyFlags {
   readonly v6: boolean;
 }
 
-/** A Service in a node view. A stream carries it apart from its endpoints. */
+/** A Service in a node view. A stream carries a Service and its endpoints as separate items. */
 export interface ServiceItem {
   readonly service: Service;
   /**
-   * For each of service.ports, in order: whether the cluster has a usable endpoint for it. Traffic for which the node
-   * has no endpoint is dropped if another node has one, and rejected if none has.
+   * For each element of service.ports, in the same order: whether the cluster has a usable endpoint for that port.
+   * Traffic for which the node has no endpoint is dropped if another node has one, and rejected if none has.
    *
-   * Undefined if the watcher does not send it (KPNG's).
+   * Undefined if the watcher (e.g. KPNG's) does not send it.
    */
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
@@ -29,31 +29,36 @@ export interface ServiceItem {
  */
 export interface EndpointUse {
   /**
-   * In the set for policy Cluster. Under policy Local, this set also gets the traffic that pods and the node itself
-   * send to an external address.
+   * True if the endpoint is in the set for policy Cluster. Under policy Local, this set also gets the traffic that pods
+   * and the node itself send to an external address.
    */
   readonly cluster: boolean;
-  /** In the set for policy Local. */
+  /** True if the endpoint is in the set for policy Local. */
   readonly local: boolean;
 }
 
 /** An endpoint in a node view: the node may send some of the Service's traffic to it. */
 export interface ViewEndpoint {
-  /** Unique within the Service; no slash. The pod's name, `pod.hash`, or up to 16 hex digits if it is not a pod. */
+  /**
+   * Unique within the Service, without slashes: the pod's name, `pod.hash`, or up to 16 hex digits if it is not a pod.
+   */
   readonly key: string;
   readonly addresses: AddressSet;
-  /** Ports for which the node may use it: all or some of the endpoint's ports. */
+  /** Ports for which the node may use the endpoint: all or some of the endpoint's ports. */
   readonly ports: readonly EndpointPort[];
   readonly hostname: string;
-  /** "" if the endpoint is not a pod, or if the watcher does not send it (KPNG's). */
+  /** "" if the endpoint is not a pod, or if the watcher (e.g. KPNG's) does not send the name. */
   readonly podName: string;
   /** "" if unknown. */
   readonly nodeName: string;
-  /** True if it runs on the node that the view is for. */
+  /** True if the endpoint runs on the node that the view is for. */
   readonly isOnNode: boolean;
   readonly use: EndpointUse;
   readonly conditions: EndpointConditions;
-  /** KPNG's summary of use: for traffic to cluster IPs (internal), and to all other addresses (external). */
+  /**
+   * KPNG's summary of `use`: whether the node uses the endpoint for traffic to cluster IPs (internal), and for traffic
+   * to all other addresses (external).
+   */
   readonly scopes: { readonly internal: boolean; readonly external: boolean };
 }
 

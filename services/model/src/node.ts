@@ -7,7 +7,7 @@ export interface Node {
   readonly labels: Readonly<Record<string, string>>;
   /** Only annotations that the source is configured to keep. */
   readonly annotations: Readonly<Record<string, string>>;
-  /** status.addresses: internal addresses, then external ones, each in the order of the status. */
+  /** Addresses from status.addresses: first the internal ones, then the external ones, each in their original order. */
   readonly addresses: readonly string[];
   /** spec.podCIDRs. */
   readonly podCIDRs: readonly string[];

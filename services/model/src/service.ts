@@ -31,7 +31,7 @@ export interface UnknownPort extends Omit<ServicePort, "protocol"> {
   readonly protocol: number;
 }
 
-/** Restricts some addresses of a Service to some clients. */
+/** Restricts access to some addresses of a Service to certain clients. */
 export interface IPFilter {
   /** Restricted addresses; undefined means all load-balancer IPs, the only case in Kubernetes. */
   readonly targetIPs?: AddressSet | undefined;
@@ -57,14 +57,14 @@ export interface Service {
   readonly labels: Readonly<Record<string, string>>;
   /** Only annotations that the source is configured to keep. */
   readonly annotations: Readonly<Record<string, string>>;
-  /** spec.clusterIP is "None". */
+  /** True if spec.clusterIP is "None". */
   readonly isHeadless: boolean;
   /**
    * Undefined if a state file omits the field: KPNG's streams and JSON distinguish that from an empty set. Sources that
    * read Kubernetes objects always set it.
    */
   readonly clusterIPs?: AddressSet | undefined;
-  /** Undefined as for `clusterIPs`. */
+  /** Undefined in the same cases as `clusterIPs`. */
   readonly externalIPs?: AddressSet | undefined;
   /** Load-balancer IPs that the node handles (ipMode VIP or unset); undefined if there is no load balancer. */
   readonly loadBalancerIPs?: AddressSet | undefined;
@@ -72,10 +72,10 @@ export interface Service {
   readonly proxyModeLoadBalancerIPs: AddressSet;
   /** Clients that may use the load-balancer IPs; empty for all clients. */
   readonly ipFilters: readonly IPFilter[];
-  /** KPNG's field MapIP, passed on unchanged: state files may set it, Kubernetes objects cannot. */
+  /** KPNG's field MapIP, passed on unchanged. State files may set it; Kubernetes objects cannot. */
   readonly mapIP: boolean;
   readonly ports: readonly ServicePort[];
-  /** Only from a newer watcher; absent if there are none. */
+  /** Received only from a newer watcher; absent if there are none. */
   readonly unknownPorts?: readonly UnknownPort[] | undefined;
   readonly internalTrafficPolicy: TrafficPolicy;
   readonly externalTrafficPolicy: TrafficPolicy;
@@ -101,8 +101,9 @@ export function serviceKey(object: { readonly namespace: string; readonly name: 
  * True if clients outside the cluster can reach the Service through a node: by a node port, an external IP, or a
  * load-balancer IP that nodes handle.
  *
- * Source: kube-proxy `serviceport.go`, ExternallyAccessible. There it is a property of a port. Here one port with a
- * node port is enough for the whole Service: some ports lack one only if allocateLoadBalancerNodePorts is false.
+ * Source: kube-proxy `serviceport.go`, ExternallyAccessible. There, it is a property of each port. Here, one port with
+ * a node port is enough for the whole Service, because only with allocateLoadBalancerNodePorts set to false can some
+ * ports lack a node port.
  */
 export function isExternallyAccessible(service: Service): boolean {
   return (

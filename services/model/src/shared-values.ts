@@ -1,13 +1,14 @@
 import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
 import type { EndpointUse, ViewEndpoint } from "./node-view.ts";
 
-/** Bound of each kind of shared value: more than the nodes of the largest clusters. */
+/** Maximum number of shared values of each kind: more than the number of nodes in the largest clusters. */
 const maxShared = 10_000;
 
 /**
  * One object for each distinct value.
  *
- * *Bound:* `maxShared` values. Beyond that all are forgotten; values in use stay valid but are no longer shared.
+ * *Bound:* `maxShared` values. Beyond that, all values are forgotten; values in use stay valid but are no longer
+ * shared.
  */
 class SharedValues<V> {
   readonly #values = new Map<string, V>();
@@ -24,9 +25,9 @@ class SharedValues<V> {
 const texts = new SharedValues<string>();
 
 /**
- * Returns an equal text: the same object for all calls with this text.
+ * Returns an equal string: the same copy for all calls with equal strings.
  *
- * Endpoints have many values in common: names of nodes, lists of ports, flags. With one object for equal values, a view
+ * Endpoints have many values in common: node names, port lists, flags. With one object for all equal values, a view
  * takes a third of the memory.
  */
 export function shareText(text: string): string {

@@ -4,7 +4,7 @@ import type { Set as SetName } from "../gen/localv1/api_pb.ts";
 const { h64Raw } = await createHasher();
 
 /**
- * Returns the XXH64 hash with seed 0: that of KPNG's endpoint paths and of the fields Hash of its messages.
+ * Returns the XXH64 hash with seed 0, which KPNG uses for endpoint paths and for the Hash fields of its messages.
  *
  * Source: KPNG `serde.go`, cespare/xxhash.
  */
@@ -19,14 +19,14 @@ export function formatHash(hash: bigint): string {
 
 const encoder = new TextEncoder();
 
-/** Returns the hash of a text in UTF-8; see {@link hashBytes}. */
+/** Returns the hash of a string's UTF-8 bytes; see {@link hashBytes}. */
 export function hashText(text: string): bigint {
   return hashBytes(encoder.encode(text));
 }
 
 /**
- * Number of buckets that the items of a view are spread over; see WatchReq.HeldDigests in the proto file. When a stream
- * resumes, the subscriber sends one digest per bucket, and the watcher sends only the buckets that differ.
+ * Number of buckets over which the items of a view are distributed; see WatchReq.HeldDigests in the proto file. When a
+ * stream resumes, the subscriber sends one digest per bucket, and the watcher sends only the buckets that differ.
  */
 export const bucketCount = 1024;
 
@@ -34,14 +34,14 @@ const bucketMask = BigInt(bucketCount - 1);
 
 const bytesPerDigest = 8;
 
-/** Hash of an item, and the bucket whose digest it is part of. */
+/** Hash of an item, and the bucket whose digest includes it. */
 export interface ItemDigest {
   /** 0 to bucketCount − 1; depends only on the item's Set and path. */
   readonly bucket: number;
   readonly hash: bigint;
 }
 
-/** Buffer for the bytes to hash, reused for all items. It keeps the size of the longest one. */
+/** Buffer for the bytes to hash, reused for all items. It grows to fit the longest item and never shrinks. */
 let scratch = new Uint8Array(4_096);
 
 /** Returns the digest of an item; see WatchReq.HeldDigests in the proto file. */
@@ -61,7 +61,7 @@ export function itemBucket(set: SetName, path: string): number {
 /** Writes the key of an item to the buffer, with space for `room` bytes after it. Returns the length of the key. */
 function writeKey(set: SetName, path: string, room: number): number {
   const key = `${set} ${path}`;
-  // A UTF-16 code unit takes three bytes at most.
+  // A UTF-16 code unit takes at most three bytes in UTF-8.
   const most = key.length * 3 + room;
   if (scratch.length < most) scratch = new Uint8Array(most * 2);
   return encoder.encodeInto(key, scratch).written;
@@ -71,10 +71,10 @@ function bucketOfBytes(keyLength: number): number {
   return Number(hashBytes(scratch.subarray(0, keyLength)) & bucketMask);
 }
 
-/** Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. */
+/** Digests of a set of items, one per bucket. Equal sets have equal digests, whatever the order of insertion. */
 export class BucketDigests {
   readonly #digests: BigUint64Array;
-  /** The same memory in halves: reading these makes no bigint. */
+  /** The same memory as 32-bit halves, which can be read without creating a bigint. */
   readonly #halves: Uint32Array;
 
   constructor(digests: BigUint64Array = new BigUint64Array(bucketCount)) {
@@ -82,7 +82,7 @@ export class BucketDigests {
     this.#halves = new Uint32Array(digests.buffer, digests.byteOffset, 2 * bucketCount);
   }
 
-  /** Reads the format of WatchReq.HeldDigests; undefined if the length is wrong. */
+  /** Decodes the format of WatchReq.HeldDigests; undefined if the length is wrong. */
   static fromBytes(bytes: Uint8Array): BucketDigests | undefined {
     if (bytes.length !== bucketCount * bytesPerDigest) return undefined;
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -93,7 +93,7 @@ export class BucketDigests {
     return digests;
   }
 
-  /** Returns the format of WatchReq.HeldDigests. */
+  /** Encodes the digests in the format of WatchReq.HeldDigests. */
   toBytes(): Uint8Array {
     const bytes = new Uint8Array(bucketCount * bytesPerDigest);
     const view = new DataView(bytes.buffer);
@@ -134,7 +134,7 @@ export function encodeBuckets(has: (bucket: number) => boolean): Uint8Array {
   return bits;
 }
 
-/** True if a bucket is in a set in the format of KeepOp.Buckets. Missing bits are 0. */
+/** True if a set in the format of KeepOp.Buckets contains the bucket. Missing bits are 0. */
 export function hasBucket(bits: Uint8Array, bucket: number): boolean {
   return ((bits[bucket >> 3] ?? 0) & (1 << (bucket & 7))) !== 0;
 }

@@ -26,15 +26,15 @@ const addressTags = tagsOf(IPSetSchema);
 
 const writer = new MessageWriter();
 
-/** The fields of an endpoint that KPNG's message has. */
+/** Fields of an endpoint that KPNG's message has, too. */
 export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports" | "isOnNode" | "scopes">;
 
 /**
- * Returns the bytes of an endpoint's message: with `isExtended` the whole message, else exactly KPNG's. They are valid
- * until the next call of a function here.
+ * Encodes an endpoint: as the whole message if `isExtended`, otherwise exactly as KPNG does. The bytes are valid until
+ * the next call of any function in this file.
  *
- * *Cost:* a tenth of the library's encoder: a node that connects needs a message of its own for each endpoint that runs
- * on it.
+ * *Cost:* a tenth of the library's encoder. This matters because a node that connects needs its own message for each
+ * endpoint that runs on it.
  */
 export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtended: boolean): Uint8Array {
   begin(endpoint);
@@ -46,10 +46,10 @@ export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtend
 }
 
 /**
- * Returns the bytes that an endpoint's key is hashed from, valid until the next call.
+ * Returns the bytes whose hash becomes an endpoint's key; they are valid until the next call.
  *
- * They are KPNG's message, extended where it is the same for different endpoints: by the address in use if that is not
- * the first of the sorted ones, and by ports whose protocol is not TCP.
+ * They are KPNG's message, with additions where different endpoints would have the same message: the address in use if
+ * it is not the first of the sorted addresses, and ports whose protocol is not TCP.
  */
 export function distinctEndpointBytes(endpoint: KpngEndpoint, service: Service): Uint8Array {
   const { addresses, ports } = endpoint;
@@ -114,7 +114,7 @@ function writeExtended({ use, conditions, addresses, podName, nodeName }: ViewEn
   writer.string(endpointTags.NodeName, nodeName);
 }
 
-/** The address in use of each family, where a family has several: IPs are sorted. */
+/** Writes the address in use of each family that has several addresses, because the message's IPs are sorted. */
 function writeFirstAddresses({ v4, v6 }: AddressSet): void {
   if (v4.length > 1 || v6.length > 1) writeAddresses(endpointTags.FirstIPs, v4.slice(0, 1), v6.slice(0, 1));
 }
@@ -137,7 +137,7 @@ export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressS
   }
 }
 
-/** Returns the endpoint in a message. Errors: WireError. */
+/** Decodes the message of an endpoint. Errors: WireError. */
 export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpoint {
   const { Use: use, Local: isOnNode } = message;
   return {
@@ -148,7 +148,8 @@ export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpo
     podName: message.PodName,
     nodeName: shareText(message.NodeName),
     isOnNode,
-    // KPNG's watcher does not send Use: all endpoints are in the Cluster set, on-node endpoints in the Local set too.
+    // KPNG's watcher does not send Use. Then all endpoints are in the Cluster set, and on-node endpoints also in the
+    // Local set.
     use: use === undefined ? shareUse(true, isOnNode) : shareUse(use.Cluster, use.Local),
     conditions:
       use === undefined ? shareConditions(true, true, false) : shareConditions(use.Ready, use.Serving, use.Terminating),
@@ -156,7 +157,7 @@ export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpo
   };
 }
 
-/** Returns a port of an endpoint. Errors: WireError. */
+/** Decodes a port of an endpoint. Errors: WireError. */
 export function decodeEndpointPort(message: PortName): EndpointPort {
   const port = decodePortNumber(message.Port);
   if (port === 0) throw new WireError(`port "${message.Name}" of an endpoint has no number`);
@@ -164,7 +165,7 @@ export function decodeEndpointPort(message: PortName): EndpointPort {
   return protocol === undefined ? { name: message.Name, port } : { name: message.Name, port, protocol };
 }
 
-/** Returns the set with the address in use of each family first: IPs of a message are sorted. */
+/** Moves the address in use of each family to the front, because the IPs in a message are sorted. */
 export function firstToFront(set: AddressSet, first: AddressSet | undefined): AddressSet {
   if (first === undefined) return set;
   const ordered = { v4: set.v4, v6: set.v6 };
@@ -177,7 +178,7 @@ export function firstToFront(set: AddressSet, first: AddressSet | undefined): Ad
   return ordered;
 }
 
-/** Origin of an endpoint, as far as its key depends on it. */
+/** Those aspects of an endpoint's origin on which its key depends. */
 interface EndpointIdentity {
   /** "" if the endpoint is not a pod. */
   readonly podName: string;
@@ -191,7 +192,7 @@ interface EndpointIdentity {
 /**
  * Returns the key of an endpoint within its Service.
  *
- * It depends only on this endpoint, not on others. Endpoints that differ in slice, family, addresses or ports have
+ * The key depends only on this endpoint, not on others. Endpoints that differ in slice, family, addresses or ports have
  * different keys.
  *
  * | endpoint | key |
@@ -207,7 +208,7 @@ export function endpointKey(endpoint: KpngEndpoint, service: Service, identity: 
   if (identity.hasPodKey && identity.isWhole) return identity.podName;
   const { addresses, ports } = endpoint;
   const portTexts = ports.map(({ name, port, protocol }) => `${name}/${protocol ?? ""}/${port}`);
-  // Messages sort the addresses behind the first one.
+  // Only the position of the first address survives encoding, because messages sort the other addresses.
   const addressText = ([first = "", ...others]: readonly string[]): string => [first, ...others.sort()].join();
   const content = [identity.sliceName, addressText(addresses.v4), addressText(addresses.v6), portTexts.join()].join(
     "|",

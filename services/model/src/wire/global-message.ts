@@ -29,8 +29,8 @@ import {
 } from "./service-message.ts";
 
 /**
- * Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. Global messages
- * carry the whole cluster state, from a watcher to a relay and in recordings.
+ * Encodes a ServiceInfo; if `isExtended`, it includes the fields that KPNG does not have. Global messages carry the
+ * whole cluster state, from a watcher to a relay and in recordings.
  */
 export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
   const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });
@@ -39,7 +39,7 @@ export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8A
   return toBinary(ServiceInfoSchema, message);
 }
 
-/** Returns the Service in the bytes of a ServiceInfo. Errors: WireError. */
+/** Decodes the Service in an encoded ServiceInfo. Errors: WireError. */
 export function decodeServiceInfo(bytes: Uint8Array): Service {
   const info = fromBinary(ServiceInfoSchema, bytes);
   if (info.Service === undefined) throw new WireError("a ServiceInfo has no Service");
@@ -59,16 +59,16 @@ function identifyingFields(endpoint: Endpoint) {
       PortOverrides: endpoint.ports.map((port) => ({ Name: port.name, Port: port.port })),
     },
     Conditions: { Ready: endpoint.conditions.ready },
-    // Always set: KPNG's clients dereference it.
+    // Always set, because KPNG's clients dereference it.
     Topology: { Node: endpoint.nodeName, Zone: endpoint.zone },
   };
 }
 
 /**
- * Returns the bytes of an EndpointInfo.
+ * Encodes an EndpointInfo.
  *
- * Its Hash is KPNG's if the endpoint has no hints. KPNG's hash does not cover hints, and KPNG's relay ignores an
- * endpoint whose Hash has not changed, so hints are mixed in.
+ * If the endpoint has no hints, its Hash is the same as KPNG's. Hints are mixed into the Hash, because KPNG's hash does
+ * not cover them, and KPNG's relay ignores an endpoint whose Hash has not changed.
  */
 export function encodeEndpointInfo(slice: EndpointSlice, endpoint: Endpoint, isExtended: boolean): Uint8Array {
   const hints =
@@ -106,11 +106,11 @@ function extendEndpoint(message: EndpointMessage, endpoint: Endpoint): void {
     if (protocol !== undefined) port.Protocol = encodeProtocol(protocol);
   });
   setFirstAddresses(message, endpoint.addresses);
-  // Marks Serving and Terminating as set: proto3 cannot tell false from a field that was never sent.
+  // Marks Serving and Terminating as set, because proto3 cannot distinguish false from a field that was never sent.
   message.Use = create(EndpointUseSchema, { Ready: endpoint.conditions.ready });
 }
 
-/** Returns the endpoint in the bytes of an EndpointInfo, and the slice that it belongs to. Errors: WireError. */
+/** Decodes the endpoint in an encoded EndpointInfo, and the slice that it belongs to. Errors: WireError. */
 export function decodeEndpointInfo(bytes: Uint8Array): {
   readonly slice: Omit<EndpointSlice, "endpoints">;
   readonly endpoint: Endpoint;
@@ -147,17 +147,17 @@ export function decodeEndpointInfo(bytes: Uint8Array): {
   };
 }
 
-/** Returns the bytes of a ClusterInfo. */
+/** Encodes a ClusterInfo. */
 export function encodeClusterInfo(serviceCIDRs: readonly string[]): Uint8Array {
   return toBinary(ClusterInfoSchema, create(ClusterInfoSchema, { ServiceCIDRs: [...serviceCIDRs] }));
 }
 
-/** Returns the CIDRs of cluster IPs in the bytes of a ClusterInfo. Errors: WireError. */
+/** Decodes the CIDRs of cluster IPs in an encoded ClusterInfo. Errors: WireError. */
 export function decodeClusterInfo(bytes: Uint8Array): readonly string[] {
   return fromBinary(ClusterInfoSchema, bytes).ServiceCIDRs.map(decodeCidr);
 }
 
-/** Returns the bytes of a NodeInfo; with `isExtended` including the fields that the proxy of the node needs. */
+/** Encodes a NodeInfo; if `isExtended`, it includes the fields that the node's proxy needs. */
 export function encodeNodeInfo(node: Node, isExtended: boolean): Uint8Array {
   const message = create(NodeSchema, {
     Name: node.name,
@@ -172,7 +172,7 @@ export function encodeNodeInfo(node: Node, isExtended: boolean): Uint8Array {
   );
 }
 
-/** Returns the Node in the bytes of a NodeInfo. Errors: WireError. */
+/** Decodes the Node in an encoded NodeInfo. Errors: WireError. */
 export function decodeNodeInfo(bytes: Uint8Array): Node {
   const message = fromBinary(NodeInfoSchema, bytes).Node;
   if (message === undefined || message.Name === "") throw new WireError("a NodeInfo has no name");

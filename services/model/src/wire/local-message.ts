@@ -23,22 +23,24 @@ import { decodePortHasEndpoints, decodeServiceMessage } from "./service-message.
 /** A decoded operation of a node's stream. */
 export type LocalOp =
   | { readonly kind: "reset" }
-  /** Instead of reset, for a subscriber that sent digests of its items; see KeepOp. */
+  /** Sent instead of `reset` to a subscriber that sent digests of its items; see KeepOp. */
   | { readonly kind: "keep" }
   | { readonly kind: "sync"; readonly mark: SyncMark }
   | { readonly kind: "change"; readonly change: ViewChange }
-  /** From a newer watcher: an unknown operation, or an item of an unknown Set. */
+  /** An unknown operation, or an item of an unknown Set, from a newer watcher. */
   | { readonly kind: "ignored" };
 
-/** The sync marker that closes a batch; see EmptyOp. From KPNG's watcher all fields are 0, empty or undefined. */
+/**
+ * Sync marker that ends a batch; see EmptyOp. In a marker from KPNG's watcher, all fields are 0, empty or undefined.
+ */
 export interface SyncMark {
   readonly revision: bigint;
   readonly instance: string;
-  /** The watcher accepts acknowledgements. */
+  /** True if the watcher accepts acknowledgements. */
   readonly takesAcks: boolean;
   /** Minimum interval between two acknowledgements, in milliseconds; 0 if unspecified. */
   readonly ackIntervalMs: number;
-  /** The watcher reads the number of batches in a request. */
+  /** True if the watcher reads the number of batches in a request. */
   readonly takesCounts: boolean;
   /** Digest of the whole view; undefined if the watcher does not send it. */
   readonly digest: bigint | undefined;
@@ -48,13 +50,18 @@ export interface SyncMark {
   readonly tracedNodes: number;
   /** Trigger times of the EndpointSlices in the batch, in milliseconds since 1970. */
   readonly triggeredAtMs: readonly number[];
-  /** When the revision was stored, in milliseconds since 1970 by the watcher's clock, with fractions; 0 if unknown. */
+  /**
+   * Time at which the revision was stored, in fractional milliseconds since 1970 by the watcher's clock; 0 if unknown.
+   */
   readonly storedAtMs: number;
   /** Position of the state; undefined if the watcher does not know it. */
   readonly position: Position | undefined;
 }
 
-/** Fields of newer watchers are never used, and the protobuf library needs 50 times their size for them. */
+/**
+ * Fields that only newer watchers know are never used, and the protobuf library would need 50 times their size to keep
+ * them.
+ */
 const readOptions = { readUnknownFields: false };
 
 /** Decodes an operation of a node's stream, or of a saved view. Errors: WireError for an invalid path or item. */
@@ -79,7 +86,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   }
 }
 
-/** Decodes the body of Sync, in the stream of a node or a relay. */
+/** Decodes the body of Sync from the stream of a node or relay. */
 export function decodeMark(op: EmptyOp): SyncMark {
   return {
     revision: op.Revision,
@@ -158,7 +165,7 @@ function parseEndpointPath(path: string): { readonly service: ServiceKey; readon
   return { service: `${namespace}/${name}`, key };
 }
 
-/** Returns the message of a node. */
+/** Creates the message of a node. */
 export function encodeNode(node: ViewNode): NodeMessage {
   return create(NodeSchema, {
     Name: node.name,
@@ -170,7 +177,7 @@ export function encodeNode(node: ViewNode): NodeMessage {
   });
 }
 
-/** Returns the node in a message of a node view or of a NodeInfo. Errors: WireError. */
+/** Decodes the message of a node, which is part of a node view or a NodeInfo. Errors: WireError. */
 export function decodeNodeMessage(message: NodeMessage): ViewNode {
   return {
     name: message.Name,
@@ -200,7 +207,7 @@ export function encodePosition(position: Position, instance: string): MessageIni
   };
 }
 
-/** Decodes the position in a sync marker of `instance`; undefined if there is none, or it names no source. */
+/** Decodes the position in a sync marker of `instance`; undefined if there is no position or if it names no source. */
 function decodePosition(message: PositionMessage | undefined, instance: string): Position | undefined {
   if (message === undefined) return undefined;
   const source = message.Source || instance;

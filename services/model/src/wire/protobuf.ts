@@ -1,7 +1,7 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 
-/** A message from a peer is invalid. A stream that carried it must be closed. */
+/** Thrown for an invalid message from a peer. The stream that carried the message must be closed. */
 export class WireError extends Error {
   override readonly name = "WireError";
   readonly code = "BAD_MESSAGE";
@@ -11,16 +11,19 @@ export class WireError extends Error {
   }
 }
 
-/** Tags of a message's fields, by name. A tag precedes a field on the wire: its number and wire type. */
+/**
+ * Tags of a message's fields, by field name. On the wire, each field is preceded by its tag (field number and wire
+ * type).
+ */
 type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
 
-/** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. */
+/** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path` (field 2, length-delimited). */
 export function tagsOf<S extends DescMessage>(schema: S): FieldTags<S> {
   const tags = Object.entries(schema.field).map(([name, field]) => [name, (field.number << 3) | wireTypeOf(field)]);
   return Object.fromEntries(tags) as FieldTags<S>;
 }
 
-/** Scalars that are not varints, as far as our messages use them. */
+/** Wire types of the scalars in our messages that are not varints. */
 const wireTypes: { readonly [Type in ScalarType]?: WireType } = {
   [ScalarType.STRING]: WireType.LengthDelimited,
   [ScalarType.BYTES]: WireType.LengthDelimited,
@@ -34,18 +37,18 @@ function wireTypeOf(field: DescField): WireType {
   return (field.scalar && wireTypes[field.scalar]) ?? WireType.Varint;
 }
 
-/** Longest encoding of an unsigned 32-bit number, in bytes. */
+/** Maximum encoded length of an unsigned 32-bit number, in bytes. */
 const maxUint32Bytes = 5;
 
-/** Longest encoding of a tag, and of a negative number after it, in bytes. */
+/** Maximum encoded length of a tag and a negative number together, in bytes. */
 const maxNumberBytes = maxUint32Bytes + 10;
 
 /**
- * Encodes protobuf messages one after the other, in a buffer that is reused. The protobuf library takes several times as
- * long, which matters for endpoints and frames.
+ * Encodes protobuf messages one after another in a reused buffer. The protobuf library takes several times as long,
+ * which matters for endpoints and frames.
  *
- * Each field is named by its tag (see `tagsOf`). The result equals the library's if fields are written in ascending
- * order of their numbers; as in proto3, a field with its default value is left out.
+ * Fields are identified by their tags (see `tagsOf`). The result equals the library's if fields are written in
+ * ascending order of their numbers; as in proto3, a field with its default value is left out.
  *
  * *Bound:* the buffer stays twice as long as the longest message so far.
  *
@@ -70,7 +73,7 @@ export class MessageWriter {
 
   /** Writes an element of a repeated string, even if it is empty. */
   element(tag: number, text: string): void {
-    // A UTF-16 code unit takes three bytes at most.
+    // A UTF-16 code unit takes at most three bytes in UTF-8.
     const most = text.length * 3;
     this.#reserve(most + 2 * maxUint32Bytes);
     this.#varint(tag);
@@ -84,7 +87,7 @@ export class MessageWriter {
     if (content.length > 0) this.message(tag, content);
   }
 
-  /** Writes an embedded message that is encoded already, even if it is empty. */
+  /** Writes an embedded message that is already encoded, even if it is empty. */
   message(tag: number, content: Uint8Array): void {
     this.#reserve(content.length + 2 * maxUint32Bytes);
     this.#varint(tag);
@@ -106,7 +109,7 @@ export class MessageWriter {
     else this.#negative(value);
   }
 
-  /** Begins an embedded message. The result is for {@link close}. */
+  /** Begins an embedded message. Returns the argument for {@link close}. */
   open(tag: number): number {
     this.#reserve(2 * maxUint32Bytes);
     this.#varint(tag);

@@ -29,7 +29,7 @@ interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 
-/** Returns the message of a Service; exactly KPNG's without `extension`. */
+/** Creates the message of a Service; without `extension`, it is exactly KPNG's message. */
 export function encodeService(service: Service, extension?: ServiceExtension): ServiceMessage {
   return create(ServiceSchema, {
     Namespace: service.namespace,
@@ -81,7 +81,7 @@ function encodePort(
   };
 }
 
-/** Returns the Service in a message. `proxyName` is not part of the message. Errors: WireError. */
+/** Decodes the message of a Service. `proxyName` is not part of the message. Errors: WireError. */
 export function decodeServiceMessage(message: ServiceMessage, proxyName = ""): Service {
   const ports = message.Ports.filter(isKnownPort);
   const unknownPorts = message.Ports.filter((port) => !isKnownPort(port));
@@ -120,12 +120,12 @@ export function decodeServiceMessage(message: ServiceMessage, proxyName = ""): S
   };
 }
 
-/** False for a protocol of a newer watcher. An unset protocol, from KPNG's watcher, is TCP. */
+/** False for a protocol that only a newer watcher knows. An unset protocol (from KPNG's watcher) means TCP. */
 function isKnownPort({ Protocol: protocol }: PortMapping): boolean {
   return protocol === WireProtocol.UnknownProtocol || decodeProtocol(protocol) !== undefined;
 }
 
-/** Returns HasEndpoints of each known port; undefined if a port lacks the field, because it was not requested. */
+/** Returns HasEndpoints of each known port; undefined if a port lacks the field because it was not requested. */
 export function decodePortHasEndpoints(message: ServiceMessage): readonly FamilyFlags[] | undefined {
   const flags = message.Ports.filter(isKnownPort).map((port) => port.HasEndpoints);
   return flags.every((flag): flag is FamilyFlagsMessage => flag !== undefined)
@@ -149,7 +149,7 @@ function decodeType(text: string): ServiceType {
     case "LoadBalancer":
     case "ExternalName":
       return text;
-    // Optional in KPNG's state files.
+    // The type is optional in KPNG's state files.
     case "":
       return "ClusterIP";
     default:
@@ -170,18 +170,18 @@ export function decodePortNumber(value: number): number {
   return value;
 }
 
-/** Rejects a value that iptables would reject, together with the rules of all other Services. */
+/** Rejects a value that would make iptables reject the rules of all Services. */
 function decodeAffinitySeconds(value: number): number {
   if (value < 1) throw new WireError(`the timeout of session affinity is ${value} s; it must be at least 1 s`);
   return value;
 }
 
-/** Returns the value of a protocol on the wire; numbers are unknown protocols and stay as they are. */
+/** Returns the wire value of a protocol; numbers are unknown protocols and are returned unchanged. */
 export function encodeProtocol(protocol: Protocol | number): WireProtocol {
   return typeof protocol === "number" ? (protocol as WireProtocol) : WireProtocol[protocol];
 }
 
-/** Returns a protocol; undefined for UnknownProtocol, and for a value from a newer peer. */
+/** Decodes a protocol; undefined for UnknownProtocol and for values that only a newer peer knows. */
 export function decodeProtocol(protocol: WireProtocol): Protocol | undefined {
   switch (protocol) {
     case WireProtocol.TCP:
@@ -201,8 +201,8 @@ export function sortedByKey(map: Readonly<Record<string, string>>): Record<strin
 }
 
 /**
- * Returns an object with one field, or without fields if the value is undefined: protobuf-es distinguishes absent
- * fields from undefined ones.
+ * Returns an object with one field, or an empty object if the value is undefined, because protobuf-es distinguishes
+ * absent fields from undefined ones.
  */
 export function setIfDefined<K extends string, V>(name: K, value: V | undefined): { readonly [N in K]?: V } {
   return value === undefined ? {} : ({ [name]: value } as { readonly [N in K]?: V });
@@ -215,9 +215,9 @@ export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined 
 }
 
 /**
- * Decodes a set of addresses to its canonical form. Returns undefined for undefined. IPv6 that `parseAddress` rejects is
- * left out: the API server may accept it and KPNG's watcher pass it on, and an error would end the stream. Errors:
- * WireError.
+ * Decodes a set of addresses to its canonical form. Returns undefined for undefined. IPv6 addresses that `parseAddress`
+ * rejects are left out: the API server may accept them, KPNG's watcher may pass them on, and an error would end the
+ * stream. Errors: WireError.
  */
 export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {
   if (set === undefined) return undefined;

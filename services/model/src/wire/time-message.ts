@@ -1,14 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 
-/**
- * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond.
- */
+/** Converts a time in milliseconds since 1970 to a Timestamp, precise to the microsecond. */
 export function timestampOf(ms: number): Timestamp {
   return create(TimestampSchema, split(ms));
 }
 
-/** Returns the message of a duration, given in milliseconds; precise to the microsecond, and not negative. */
+/** Converts a duration in milliseconds to a Duration, precise to the microsecond; a negative one becomes zero. */
 export function durationOf(ms: number): Duration {
   return create(DurationSchema, split(Math.max(0, ms)));
 }
