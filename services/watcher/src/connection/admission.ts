@@ -4,7 +4,7 @@ import type { Rights } from "../identity/rights.ts";
 import type { RefusalReason, Refusals, resolveLimits } from "./limits.ts";
 
 /**
- * Class of a call. Each class has a limit of its own, so that no class can keep out another.
+ * Class of a call. Each class has its own limit, so that no class can crowd out another.
  *
  * | Class | Calls | Limit |
  * |---|---|---|
@@ -23,33 +23,42 @@ export function classOf(url: string | undefined, { nodes, hasState, hasInspectio
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }
 
-/** Returns the node or nodes that a client is restricted to; undefined for clients with rights to all or to none. */
+/**
+ * Returns the node or nodes that a client is restricted to; undefined if the client has rights to all nodes or to none.
+ */
 export function nodeOf({ nodes, hasState }: Rights): string | undefined {
   return nodes === "all" || nodes.size === 0 || hasState ? undefined : [...nodes].sort().join(" ");
 }
 
-/** True if refused calls get RESOURCE_EXHAUSTED; those of other classes may be retried on another connection. */
+/**
+ * True if refused calls of a class get RESOURCE_EXHAUSTED; refused calls of other classes may be retried on another
+ * connection.
+ */
 export function isAnsweredWhenRefused(callClass: CallClass): boolean {
   return callClass === "people" || callClass === "open";
 }
 
-/** Calls in progress per node and class. A backend has two streams, and several backends may run on a node. */
+/**
+ * Maximum number of calls in progress, per node and class. A backend has two streams, and several backends may run on a
+ * node.
+ */
 const maxPerNode = { nodes: 16, people: 8 } as const;
 
 /** Interval at which the memory of requests is counted, in milliseconds. A count takes 0.1 ms with 1 000 calls. */
 const countMs = 100;
 
-/** Memory of an unread chunk besides its content, which may be a single byte. */
+/** Memory of an unread chunk in addition to its content (which may be a single byte), in bytes. */
 const chunkBytes = 256;
 
 /**
- * Decides which connections and calls over TCP may begin, and ends connections that occupy too much memory. Unix sockets
- * have no limits, so that an operator on the machine can always query the watcher.
+ * Decides which connections and calls over TCP may begin, and ends connections that occupy too much memory. Unix
+ * sockets have no limits, so that an operator on the machine can always query the watcher.
  *
- * - *Connections*, of all listeners together.
- * - *Calls*, by class, and for clients restricted to nodes also by node, so that no node takes the places of all others.
- * - *Bytes* of incomplete or unread requests: HTTP/2 gives each call a window of 64 KiB, and a connection has up to 100
- *   calls. They are counted ten times a second, and the connections with the most bytes are ended.
+ * - *Connections* are limited across all listeners.
+ * - *Calls* are limited by class and, for clients restricted to nodes, also by node, so that no node can take the slots
+ *   of all others.
+ * - *Bytes* of incomplete or unread requests are counted ten times a second; above the limit, the connections with the
+ *   most bytes are ended. HTTP/2 gives each call a window of 64 KiB, and a connection has up to 100 calls.
  *
  * *Bound:* the limits of the classes, and one entry for each call.
  */
@@ -58,7 +67,7 @@ export class Admission {
   readonly #refusals: Refusals;
   readonly #maxByClass: Readonly<Record<CallClass, number>>;
   readonly #counts = new Map<string, number>();
-  /** Bytes outside the stream, by call. */
+  /** For each call, a function that returns the call's memory outside the stream, in bytes. */
   readonly #calls = new Map<ServerHttp2Stream, () => number>();
   #counting: NodeJS.Timeout | undefined;
 
@@ -84,15 +93,15 @@ export class Admission {
     clearInterval(this.#counting);
   }
 
-  /** Counts the memory of a call until it ends: that of its stream, and `moreBytes` outside the stream. */
+  /** Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends. */
   countMemory(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
     if (!this.#calls.has(stream)) stream.once("close", () => this.#calls.delete(stream));
     this.#calls.set(stream, moreBytes);
   }
 
   /**
-   * Adds a call; undefined if the limit of its class or node is reached. `peer` is "" for a unix socket; `node` is the
-   * result of {@link nodeOf}.
+   * Admits a call; returns undefined if the limit of its class or node is reached. `peer` is "" for a unix socket;
+   * `node` is the result of {@link nodeOf}.
    */
   enter(callClass: CallClass, peer: string, node?: string): CallSlot | undefined {
     if (peer === "") return unlimitedSlot;
@@ -111,7 +120,10 @@ export class Admission {
     };
   }
 
-  /** Counts a call in its limits and returns them; reports and returns undefined if one of them is reached. */
+  /**
+   * Counts a call towards its limits and returns those limits. If one of them is reached, reports the refusal and
+   * returns undefined.
+   */
   #take(callClass: CallClass, peer: string, node: string | undefined): readonly CallLimit[] | undefined {
     const limits = this.#limitsOf(callClass, node);
     const reached = limits.find(({ key, max }) => (this.#counts.get(key) ?? 0) >= max);
@@ -166,12 +178,14 @@ export class Admission {
 /** Refuses a call with a code that lets gRPC clients retry it on another connection. */
 export function refuseStream(stream: ServerHttp2Stream): void {
   stream.close(constants.NGHTTP2_REFUSED_STREAM);
-  // Closing alone waits for the end of the request, which nothing reads.
+  // Closing alone would wait for the end of the request, which nothing reads.
   stream.destroy();
 }
 
 export interface CallSlot {
-  /** Moves the call to another class and node. Returns false, without a place for it, if a limit is reached. */
+  /**
+   * Moves the call to another class and node. If a limit is reached, the call loses its slot and the result is false.
+   */
   move(to: CallClass, node?: string): boolean;
   leave(): void;
 }

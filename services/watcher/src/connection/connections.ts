@@ -17,9 +17,9 @@ export interface ConnectionTimes {
   readonly ageIntervalMs?: number | undefined;
   /** Longest time for which a client may read nothing while the buffer of its stream is full. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
-  /** Longest time for draining connections when the watcher stops. 0 closes them at once. Default 10 000. */
+  /** Longest time for draining connections when the watcher stops. 0 closes them immediately. Default 10 000. */
   readonly drainMs?: number | undefined;
-  /** Monotonic time in milliseconds. Default performance.now. */
+  /** Returns the monotonic time in milliseconds. Default performance.now. */
   readonly now?: (() => number) | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
@@ -42,21 +42,24 @@ type EndReason = (typeof endReasons)[number];
 const standardTimeoutMs = 20_000;
 
 /**
- * Calls that a connection may begin at once, and per second after that. Each page of a list is a call, and a proxy
- * carries the calls of many clients. A call that ends at once takes 0.2 ms.
+ * Number of calls that a connection may begin in a burst, and per second after that. Each page of a list is a call, and
+ * a proxy carries the calls of many clients. A call that ends immediately takes 0.2 ms.
  */
 const [callBurst, callsPerSecond] = [500, 100];
 
 /**
- * Bytes of Watch requests that a connection may send at once, and per second after that; beyond it, the watcher pauses
- * reading. 8 KiB take up to 0.4 ms to decode. A proxy may carry a hundred nodes, each of which resumes with 8 KiB.
+ * Bytes of Watch requests that a connection may send in a burst, and per second after that. Beyond this rate, the
+ * watcher pauses reading. Decoding 8 KiB takes up to 0.4 ms. A proxy may carry a hundred nodes, each of which sends 8
+ * KiB to resume.
  */
 const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 
 export class Connection {
   readonly session: ServerHttp2Session;
   readonly rights: Rights;
-  /** Aborts when the client is asked to reconnect: its calls end, after the batch that is being written. */
+  /**
+   * Aborts when the client is asked to reconnect. The client's calls then end after the batch that is being written.
+   */
   readonly leaving = new AbortController();
   readonly requestRate = new Rate(burstBytes, bytesPerSecond);
   readonly callRate = new Rate(callBurst, callsPerSecond);
@@ -81,9 +84,9 @@ export class Connection {
 }
 
 interface CallTimes {
-  /** Since when the buffer of the output is full; infinity if it is not. */
+  /** Time since which the output buffer has been full; infinity if it is not full. */
   fullSinceMs: number;
-  /** When an answered call is closed, although its client has not ended its side. */
+  /** Time at which to close an answered call even if its client has not ended its side. */
   closeAtMs: number;
 }
 
@@ -91,9 +94,9 @@ interface CallTimes {
  * The open connections of a server. It ends silent and idle connections, and calls whose client does not read; asks
  * clients of old connections to reconnect; and drains all connections when the watcher stops.
  *
- * Its clock stops while the event loop is blocked. After a turn of ten seconds, Node.js runs due timers before it reads
- * sockets, so timeouts would end clients whose data has already arrived. The clock therefore adds at most two ticks per
- * turn, and sockets are read between any two ticks.
+ * The clock of this class stops while the event loop is blocked. After a blocking turn, Node.js runs due timers before
+ * it reads sockets, so timeouts would end connections whose data has already arrived. The clock therefore advances by
+ * at most two ticks per turn, and sockets are read between any two turns.
  *
  * *Bound:* one entry per connection and call. *Cost:* less than a millisecond per tick for 5 000 connections.
  */
@@ -120,7 +123,7 @@ export class Connections {
     const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs, now, random } = times;
     const { intervalMs, timeoutMs } = keepalive;
     const all = [intervalMs, timeoutMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
-    // Tests use shorter times: at least four ticks within the shortest.
+    // Tests use shorter times; even the shortest must last at least four ticks.
     this.#tickMs = Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4)));
     this.#times = times;
     this.#now = now ?? (() => performance.now());
@@ -151,7 +154,8 @@ export class Connections {
     const connection = new Connection(session, rights, isMovable, this.#nowMs);
     const { maxAgeMs = 1_800_000, keepalive = {} } = this.#times;
     const { intervalMs = standardPingMs } = keepalive;
-    // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
+    // The first delay is random, so that thousands of clients that connected in the same second are not pinged
+    // together.
     connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + this.#random() / 2);
     if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * this.#random());
     this.#open.add(connection);
@@ -164,7 +168,7 @@ export class Connections {
     if (this.#isDraining) this.#leave(connection, "drain");
   }
 
-  /** Registers a call, and returns its connection; undefined if that has ended. */
+  /** Registers a call and returns its connection; undefined if the connection has ended. */
   began(stream: ServerHttp2Stream): Connection | undefined {
     const { session } = stream;
     const connection = session === undefined || session.destroyed ? undefined : this.#bySession.get(session);
@@ -173,8 +177,8 @@ export class Connections {
     const times: CallTimes = { fullSinceMs: Number.POSITIVE_INFINITY, closeAtMs: Number.POSITIVE_INFINITY };
     calls.set(stream, times);
     stream.once("finish", () => {
-      // Clients that receive trailers and close together discard the trailers. The next tick may be overdue, and adds up
-      // to two ticks to the clock.
+      // A client that receives the trailers and the close together discards the trailers. The next tick may be overdue
+      // and may then advance the clock by up to two ticks.
       times.closeAtMs = this.#nowMs + 2 * this.#tickMs + answeredMs;
     });
     stream.once("close", () => {
@@ -185,8 +189,8 @@ export class Connections {
   }
 
   /**
-   * Asks the clients of all current connections to reconnect, because this watcher is stale. Clients that connect later
-   * found no better watcher, and stay.
+   * Asks the clients of all current connections to reconnect, because this watcher is stale. A client that connects
+   * later has found no better watcher, so it stays.
    */
   moveAll(): void {
     for (const connection of this.#open) {
@@ -194,12 +198,12 @@ export class Connections {
     }
   }
 
-  /** Asks clients to leave, one after the other. Resolves when all have left, or when the time is over. */
+  /** Asks clients to leave, one after another. Resolves when all of them have left or the time has run out. */
   async drain(): Promise<void> {
     this.#isDraining = true;
     const { drainMs = 10_000 } = this.#times;
     const undrained = [...this.#open];
-    // A fifth of the time is left for the last connections to close.
+    // Reserves a fifth of the time for the last connections to close.
     const perStep = Math.ceil((undrained.length * drainStepMs) / (drainMs * 0.8));
     const leaveSome = (): void => {
       for (const connection of undrained.splice(0, perStep)) this.#leave(connection, "drain");
@@ -267,15 +271,15 @@ export class Connections {
       } else if (nowMs - times.fullSinceMs >= writeTimeoutMs) {
         this.#refusals.add("unread", connection.session.socket?.remoteAddress ?? "");
         call.close(constants.NGHTTP2_CANCEL);
-        // Closing alone waits for its writes, which never complete.
+        // Closing alone would wait for the call's writes, which never complete.
         call.destroy();
       }
     }
   }
 
   /**
-   * Pings the client, and ends the connection when nothing arrives: a node without power never closes it. Any data
-   * counts, because on a slow link the reply may wait for minutes behind other data.
+   * Pings the client, and ends the connection if nothing arrives, because a node that loses power never closes it. Any
+   * data counts as a reply, because on a slow link the reply may wait for minutes behind other data.
    */
   #checkLife(connection: Connection): void {
     const { session } = connection;
@@ -318,8 +322,8 @@ const drainStepMs = 50;
 
 const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);
 
-/** Longest TLS handshake, in milliseconds, including the time in which the event loop is blocked. */
+/** Maximum duration of a TLS handshake, in milliseconds, including any time during which the event loop is blocked. */
 export const handshakeMs = 30_000;
 
-/** How long a client may keep a stream open after the response, in milliseconds; plus up to three ticks. */
+/** Time for which a client may keep a stream open after the response, in milliseconds. Up to three ticks are added. */
 const answeredMs = 1_000;

@@ -5,7 +5,7 @@ import { RepeatLimit } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import type { Counter, Registry } from "prom-client";
 
-/** Limits of what clients may use at a time; 0 or undefined for those of {@link resolveLimits}. */
+/** Limits on what clients may use at a time. For 0 or undefined, {@link resolveLimits} chooses the limit. */
 export interface ClientLimits {
   /** Connections over TCP (`--max-connections`). */
   readonly maxConnections?: number | undefined;
@@ -19,22 +19,22 @@ export interface ClientLimits {
 
 interface ProcessResources {
   readonly memoryBytes: number;
-  /** Maximum number of open files; connections are files. */
+  /** Maximum number of open files; each connection is an open file. */
   readonly openFiles: number;
 }
 
 /** Measured memory of a node's connection, in bytes, rounded up. */
 const connectionBytes = { plain: 50 * 1_024, tls: 220 * 1_024 };
 
-/** Memory of a query whose client does not read, in bytes: 500 rows, and their encoding. */
+/** Memory of a query whose client does not read, in bytes: 500 rows and their encoded form. */
 const queryBytes = 1_024 * 1_024;
 
 /** Open files reserved for health probes, the source and state files. */
 const reservedFiles = 64;
 
 /**
- * Returns the limits of a process: connections may take half of the memory, queries and requests an eighth each. Beyond
- * the limit of open files, the system would close any connection, also one of a health probe. Pure.
+ * Returns the limits of a process. Connections may take half of the memory, and queries and requests an eighth each.
+ * Beyond the limit on open files, the system would close any connection, even that of a health probe. Pure.
  */
 export function resolveLimits(
   limits: ClientLimits,
@@ -46,7 +46,7 @@ export function resolveLimits(
   return {
     maxConnections: Math.max(1, Math.floor(Math.min(limits.maxConnections || byMemory, byFiles))),
     maxQueries: limits.maxQueries || Math.min(1_000, Math.max(16, Math.floor(memoryBytes / 8 / queryBytes))),
-    // A node has one connection with one call, whose memory connectionBytes includes.
+    // A node has one connection with one call; connectionBytes includes the memory of that call.
     maxCalls: limits.maxCalls || Math.max(1, Math.floor(memoryBytes / 2 / connectionBytes.plain)),
     maxRequestBytes: limits.maxRequestBytes || Math.floor(memoryBytes / 8),
   };
@@ -62,12 +62,12 @@ function readOpenFiles(): number {
     const [, soft = ""] = /^Max open files\s+(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
     return /^\d+$/.test(soft) ? Number(soft) : Number.POSITIVE_INFINITY;
   } catch {
-    // Not Linux.
+    // Only Linux has this file.
     return Number.POSITIVE_INFINITY;
   }
 }
 
-/** A rate with a burst: a client may send `burst` units at once, and `perSecond` after that. */
+/** A rate with a burst: a client may send `burst` units immediately, and `perSecond` units per second after that. */
 export class Rate {
   readonly #burst: number;
   readonly #perSecond: number;

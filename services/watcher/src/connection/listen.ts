@@ -19,7 +19,7 @@ export type ListenAddress =
  * | `tcp4://:12090`, `tcp6://:12090` | all addresses of that family |
  * | `unix:///run/kpng.sock` | a unix socket |
  *
- * Errors: BAD_OPTION if the text is not an address.
+ * Errors: BAD_OPTION if the string is not an address.
  */
 export function parseListenAddress(text: string): ListenAddress {
   const [, protocol = "tcp", address] = /^(?:(tcp[46]?|unix):\/\/(?=.)|(?!.*\/))(.+)$/.exec(text) ?? [];
@@ -36,8 +36,8 @@ export function parseListenAddress(text: string): ListenAddress {
 }
 
 /**
- * Starts listening and returns the bound address, e.g. "[::]:12090" for all. `onAcceptError` is called when too many
- * files are open to accept a connection.
+ * Starts listening and returns the bound address, e.g. "[::]:12090" for all addresses. `onAcceptError` is called when
+ * too many files are open to accept a connection.
  *
  * Errors: LISTEN_FAILED if the server cannot listen on the address.
  */

@@ -5,9 +5,9 @@ import { Code, ConnectError } from "@connectrpc/connect";
 /**
  * What a client may read. Every service of the watcher checks these rights before it reads the state.
  *
- * A node sends its name with its request, and names can be invented: with the name of another node, a client would read
- * that node's view and acknowledge changes for it. So the right to a node comes from a proof of identity, and the name
- * in the request only selects among the rights.
+ * A node sends its name with its request, but anybody can claim a name: with another node's name, a client could read
+ * that node's view and acknowledge changes for it. The right to a node therefore comes from a proof of identity, and
+ * the name in the request only selects among the rights.
  *
  * | Client | Proof | Rights |
  * |---|---|---|
@@ -17,10 +17,11 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * | with a ServiceAccount token, over TLS | the API server's TokenReview | those of its account; see `rightsOfToken` |
  * | any other | none; all with `--allow-anonymous` | none: health and reflection only |
  *
- * Rights of a connection and of a call's token add up ({@link joinRights}).
+ * The rights of a connection and those of a call's token add up ({@link joinRights}).
  *
- * **Example.** `--token-audience kpng --node-accounts kube-system/kpng-node`. The pods of a DaemonSet share this account,
- * but the API server writes the node of each pod into its token. For a pod on n1, the watcher's TokenReview returns
+ * **Example.** `--token-audience kpng --node-accounts kube-system/kpng-node`. The pods of a DaemonSet share this
+ * account, but the API server writes the node of each pod into its token. For a pod on n1, the watcher's TokenReview
+ * returns
  *
  * ```text
  * username system:serviceaccount:kube-system:kpng-node, authentication.kubernetes.io/node-name n1, audience kpng
@@ -36,26 +37,32 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * token, or a withdrawn CA, ends it.
  *
  * **Rejected.** *The common name of a certificate*: issuers restrict URI names by policy, and one certificate can hold
- * several. *The kubelet's certificate* (`system:node:n1`): its CA signs other clients, too, and a backend would need the
- * kubelet's key. *Client addresses*: pods on the host network share them. *Our own verification of token signatures*: 300
- * lines, three options, keys to install for relays, and deleted pods would keep their rights. *Tokens over plain TCP*:
- * anybody on the way could use them.
+ * several. *The kubelet's certificate* (`system:node:n1`): its CA also signs certificates of other clients, and a
+ * backend would need the kubelet's key. *Client addresses*: pods on the host network share them. *Our own verification
+ * of token signatures*: it would take 300 lines, three options and keys installed on relays, and deleted pods would
+ * keep their rights.
+ * *Tokens over plain TCP*: anybody on the network path could read and use them.
  */
 export interface Rights {
   /** Nodes whose views the client may read, and whose changes it may acknowledge; "all" for every node. */
   readonly nodes: ReadonlySet<string> | "all";
-  /** The state of the whole cluster, for relays. */
+  /** True if the client may read the state of the whole cluster, as relays do. */
   readonly hasState: boolean;
-  /** Every method of the inspect API. Without it, the client may inspect its own nodes. */
+  /** True if the client may call every method of the inspect API. Otherwise, it may inspect only its own nodes. */
   readonly hasInspection: boolean;
-  /** For messages. *Shape:* `certificate "n1"`, `ServiceAccount kube-system/kpng-node on node "n1"`; "" without a proof. */
+  /**
+   * Name of the client in messages. *Shape:* `certificate "n1"`, `ServiceAccount kube-system/kpng-node on node "n1"`;
+   * "" without a proof.
+   */
   readonly identity: string;
-  /** Why the client's certificate or the call's token was not accepted; part of the message of a refusal. */
+  /**
+   * Why the client's certificate or the call's token was not accepted; included in the message when a call is refused.
+   */
   readonly problem?: ProofProblem | undefined;
 }
 
 export interface ProofProblem {
-  /** UNAVAILABLE if a token could not be checked, and may be accepted later. */
+  /** UNAVAILABLE if a token could not be checked but may be accepted later. */
   readonly code: Code.Unauthenticated | Code.Unavailable;
   /** *Shape:* "the token has expired". */
   readonly message: string;
@@ -68,7 +75,7 @@ export function everyRight(identity: string): Rights {
 /** Rights of a client that proves no identity. */
 export const noRights: Rights = { nodes: new Set(), hasState: false, hasInspection: false, identity: "" };
 
-/** Returns the rights of a call: those of its connection and of its token together. */
+/** Returns the rights of a call: the rights of its connection and of its token combined. */
 export function joinRights(connection: Rights, token: Rights): Rights {
   const [a, b] = [connection.nodes, token.nodes];
   return {
@@ -113,14 +120,14 @@ export function rightsOfConnection(
   return rightsOfCertificate(certificate.subjectaltname, name);
 }
 
-/** Returns a clause for an error code of OpenSSL. */
+/** Returns a clause that describes an OpenSSL error code. */
 function describeRefusal(reason: string): string {
   if (reason === "CERT_HAS_EXPIRED") return "it has expired";
   if (reason === "CERT_NOT_YET_VALID") return "it is not valid yet";
   return /SELF_SIGNED|ISSUER|LEAF/.test(reason) ? "no CA of the watcher's --listen-tls-ca has signed it" : reason;
 }
 
-/** Returns the first value of a field of a name; "" if absent. */
+/** Returns the first value of a field in a certificate's subject or issuer; "" if absent. */
 function firstOf(field: string | readonly string[] | undefined): string {
   return [field].flat()[0] ?? "";
 }
@@ -133,7 +140,10 @@ export interface Trust {
   readonly trustsLoopback?: boolean | undefined;
 }
 
-/** True for a loopback address, also `::ffff:127.0.0.1`, as a dual-stack listener reports IPv4 clients. */
+/**
+ * True for a loopback address, including `::ffff:127.0.0.1`, the form in which a dual-stack listener reports IPv4
+ * clients.
+ */
 export function isLoopback(address: string): boolean {
   return address === "::1" || /^(::ffff:)?127\.\d+\.\d+\.\d+$/.test(address);
 }
@@ -169,7 +179,10 @@ const prefix = "URI:kpng://";
 /** A name with its type. Node.js prints a value with a comma or a quote as a JSON string. */
 const namePattern = /[^:, ][^:,]*:(?:"(?:[^"\\]|\\.)*"|[^,"]*)/g;
 
-/** Allows a request for the view of a node. Errors: UNAUTHENTICATED without any identity; PERMISSION_DENIED. */
+/**
+ * Checks that the client may read the view of a node. Errors: UNAUTHENTICATED if the client has no identity, otherwise
+ * PERMISSION_DENIED.
+ */
 export function checkNodeRight(rights: Rights, nodeName: string): void {
   if (rights.nodes === "all" || rights.nodes.has(nodeName)) return;
   throw refusal(rights, `read the view of node "${nodeName}"`);
@@ -179,19 +192,22 @@ function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
   return nodes === "all" || nodes.size > 0 || hasState || hasInspection;
 }
 
-/** Allows a request that reveals no object, to any client with a right. Errors: as {@link checkNodeRight}. */
+/**
+ * Checks that the client has at least one right, which suffices for requests that reveal no object. Errors: as for
+ * {@link checkNodeRight}.
+ */
 export function checkAnyRight(rights: Rights): void {
   if (!hasAnyRight(rights)) throw refusal(rights, "ask how new the state is");
 }
 
-/** Allows a request for the state of the whole cluster. Errors: as {@link checkNodeRight}. */
+/** Checks that the client may read the state of the whole cluster. Errors: as for {@link checkNodeRight}. */
 export function checkStateRight(rights: Rights): void {
   if (!rights.hasState) throw refusal(rights, "read the state of the whole cluster");
 }
 
 /**
- * Allows a call of the inspect API about the node `nodeName`; undefined or "" is the whole cluster. Errors: as {@link
- * checkNodeRight}.
+ * Checks that the client may inspect the node `nodeName`, or the whole cluster if that is undefined or "". Errors: as
+ * for {@link checkNodeRight}.
  */
 export function checkInspectionRight(rights: Rights, nodeName: string | undefined): void {
   if (rights.hasInspection) return;

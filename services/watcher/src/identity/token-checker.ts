@@ -18,15 +18,15 @@ export interface TokenCheckerOptions {
   readonly audience: string;
   readonly accounts: TokenAccounts;
   readonly log: Log;
-  /** Default: not exposed. */
+  /** Counts reviews by result. Default: reviews are not counted. */
   readonly reviews?: Counter<"result"> | undefined;
   /** Time after which a token is reviewed again, in milliseconds. Default 300 000. */
   readonly reviewMs?: number | undefined;
-  /** Time after a failed review until the next, in milliseconds. Default 10 000. */
+  /** Delay between a failed review and the next attempt, in milliseconds. Default 10 000. */
   readonly retryMs?: number | undefined;
-  /** Unix time in milliseconds. Default Date.now. */
+  /** Returns the Unix time in milliseconds. Default Date.now. */
   readonly unixMs?: (() => number) | undefined;
-  /** Monotonic time in milliseconds. Default performance.now. */
+  /** Returns the monotonic time in milliseconds. Default performance.now. */
   readonly now?: (() => number) | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
@@ -37,23 +37,25 @@ export interface TokenCheckerOptions {
  * calls use it: 17 reviews a second for 5 000 nodes. A deleted pod loses its rights and its calls after about
  * `reviewMs`.
  *
- * **While the API server does not answer**, an accepted token stays accepted until it expires. A new one, for example
- * after the kubelet renewed it, gets UNAVAILABLE, and its node keeps its rules and tries again.
+ * **While the API server does not answer**, an accepted token stays accepted until it expires. A call with a new token,
+ * for example one that the kubelet has just renewed, gets UNAVAILABLE; its node keeps its rules and tries again.
  *
- * **Abuse.** Anybody can write a token, so claims are trusted only to refuse one: an expired token, another audience,
- * or an account without a right needs no review. Otherwise, an address may have 20 tokens refused in a minute. A pod
- * may have 60 accepted, because root on its node can request any number. 12 first reviews run at a time, and 4 of known
- * tokens, so that a flood of new ones does not delay the end of a revoked one.
+ * **Abuse.** Anybody can forge a token, so its claims are trusted only as a reason to refuse it: a token that has
+ * expired, or that names another audience or an account without a right, is refused without a review. In addition,
+ * tokens from an address are no longer reviewed once 20 of them have been refused within a minute, and new tokens of a
+ * pod are no longer reviewed once 60 of them have been accepted within a minute, because root on the pod's node can
+ * request any number of tokens. Up to 12 first reviews and 4 reviews of known tokens run at a time, so that a flood of
+ * new tokens does not delay the end of a revoked token.
  *
- * *Bound:* 25 000 accepted and 10 000 refused tokens, by their hash. `Admission` bounds the calls that wait for a
- * review. *Cost:* a hash for each call, and every ten seconds while it lasts.
+ * *Bound:* 25 000 accepted and 10 000 refused tokens, keyed by their hash. `Admission` bounds the calls that wait for a
+ * review. *Cost:* one hash when a call begins, and another one every ten seconds while it lasts.
  */
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #reviews: Counter<"result">;
   readonly #accepted = new LRUCache<string, AcceptedToken>({ max: 25_000 });
   readonly #refused = new LRUCache<string, ProofProblem>({ max: 10_000, ttl: 60_000 });
-  /** Numbers of tokens in the last minute: refused ones by address, accepted ones by identity. */
+  /** Numbers of tokens in the last minute: refused tokens by address, accepted tokens by identity. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
   /** Reviews in progress, by the hash of the token. */
   readonly #checking = new Map<string, Promise<CheckedToken>>();
@@ -76,7 +78,10 @@ export class TokenChecker {
     this.#stop.abort();
   }
 
-  /** Checks a token that came from an address; returns at once if it is known and needs no review. Never rejects. */
+  /**
+   * Checks a token that came from an address; returns synchronously if the token is known and needs no review. Never
+   * rejects.
+   */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
     const key = hashOf(text);
@@ -105,7 +110,7 @@ export class TokenChecker {
     const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
     const ended = new AbortController();
     const check = async (): Promise<void> => {
-      // A call that was closed before `follow` emits no event.
+      // A call that was closed before `follow` was called emits no event.
       if (call.closed) {
         clearInterval(timer);
         return;
@@ -120,7 +125,7 @@ export class TokenChecker {
     return ended.signal;
   }
 
-  /** Returns why a token is refused without a review. */
+  /** Returns the reason for refusing a token without a review; undefined if there is none. */
   #claimProblem(text: string, address: string): ProofProblem | undefined {
     const claims = claimsOf(text);
     if (claims === undefined) return unauthenticated("the token is malformed, or not a ServiceAccount's");
@@ -166,7 +171,7 @@ export class TokenChecker {
     }
   }
 
-  /** Reviews a known token. It stays accepted if the API server cannot say. */
+  /** Reviews a known token. The token stays accepted if the API server cannot decide. */
   async #reviewAgain(key: string, text: string, token: AcceptedToken): Promise<CheckedToken> {
     const { retryMs = standardRetryMs } = this.#options;
     const review = await this.#review(text);
@@ -192,7 +197,7 @@ export class TokenChecker {
     return review;
   }
 
-  /** Random, so that tokens that came together are reviewed at different times. */
+  /** Returns a random time, so that tokens that arrived together are reviewed at different times. */
   #nextReviewMs(): number {
     const { reviewMs = standardReviewMs, random = Math.random } = this.#options;
     return this.#now() + reviewMs * (0.8 + 0.2 * random());
@@ -221,7 +226,10 @@ export class TokenChecker {
   }
 }
 
-/** Registers the counter of reviews. A watcher without tokens has it, too, so that dashboards find the series. */
+/**
+ * Registers the counter of reviews. A watcher that accepts no tokens has this counter, too, so that dashboards find the
+ * series.
+ */
 export function makeReviewCounter(registry: Registry): Counter<"result"> {
   const help =
     "Reviews of tokens by the API server, by result; forbidden: the watcher lacks the right; unknown: no answer";
@@ -282,15 +290,15 @@ const expired = unauthenticated("the token has expired");
 const standardReviewMs = 300_000;
 const standardRetryMs = 10_000;
 
-/** Tolerated difference between the clocks of API server and watcher, in milliseconds. */
+/** Tolerated difference between the clocks of the API server and the watcher, in milliseconds. */
 const toleranceMs = 30_000;
 
-/** API servers issue tokens of one to two kilobytes. */
+/** Maximum length of a token. API servers issue tokens of one to two kilobytes. */
 const maxTokenBytes = 8_192;
 
 const reviewLimitMs = 5_000;
 
-/** Time after a failed first review during which others fail for the same reason, in milliseconds. */
+/** Time after a failed first review during which other first reviews fail for the same reason, in milliseconds. */
 const failedMs = 1_000;
 
 const maxRefused = 20;

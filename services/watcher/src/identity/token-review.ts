@@ -8,11 +8,11 @@ export type ReviewToken = (token: string, signal: AbortSignal) => Promise<Review
 
 export type Review =
   | ({ readonly kind: "valid" } & TokenUser)
-  /** The API server does not accept the token, or no longer. */
+  /** The API server does not accept the token, or no longer accepts it. */
   | { readonly kind: "invalid"; readonly reason: string }
   /** The watcher's own account may not review tokens. */
   | { readonly kind: "forbidden"; readonly reason: string }
-  /** The API server does not answer, or cannot say. */
+  /** The API server does not answer, or cannot decide whether the token is valid. */
   | { readonly kind: "unknown"; readonly reason: string };
 
 interface TokenUser {
@@ -24,11 +24,11 @@ interface TokenUser {
 
 /** ServiceAccounts with a right, by right. *Shape:* `namespace/name`. */
 export interface TokenAccounts {
-  /** Accounts of backends: the view of the node that the token names. */
+  /** Accounts of backends, which may read the view of the node that the token names. */
   readonly node: ReadonlySet<string>;
-  /** Accounts of relays: the state of the whole cluster. */
+  /** Accounts of relays, which may read the state of the whole cluster. */
   readonly state: ReadonlySet<string>;
-  /** Accounts of people and tools: the whole inspect API. */
+  /** Accounts of people and tools, which may use the whole inspect API. */
   readonly inspection: ReadonlySet<string>;
 }
 
@@ -51,7 +51,7 @@ interface TokenClaims extends TokenUser {
   readonly expiresAtMs: number;
 }
 
-/** Reads the claims of a token; undefined if it is not one of a ServiceAccount. Pure. */
+/** Reads the claims of a token; undefined if it is not a ServiceAccount token. Pure. */
 export function claimsOf(token: string): TokenClaims | undefined {
   const payload = parseJson(Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8"));
   if (!isRecord(payload) || typeof payload.exp !== "number") return undefined;
@@ -67,7 +67,7 @@ function accountOf(user: unknown): string | undefined {
   return match === null ? undefined : `${match[1]}/${match[2]}`;
 }
 
-/** Returns a function that creates TokenReviews for `audience`; `connect` is called for the first one. */
+/** Returns a function that creates TokenReviews for `audience`; `connect` is called for the first review. */
 export function kubeReviews(connect: () => Promise<KubeConnection>, audience: string): ReviewToken {
   let connecting: Promise<KubeConnection> | undefined;
   return async (token, signal) => {
@@ -84,7 +84,7 @@ export function kubeReviews(connect: () => Promise<KubeConnection>, audience: st
       };
       const path = "/apis/authentication.k8s.io/v1/tokenreviews";
       const { status, body } = await connection.post(path, request, signal);
-      // Not JSON if a proxy in between answers with a text of its own.
+      // The body is not JSON if a proxy in between answers with its own message.
       return reviewOf(status, parseJson(await readText(body)), audience);
     } catch (error) {
       return { kind: "unknown", reason: reasonOf(error) };
@@ -100,7 +100,7 @@ function reviewOf(status: number, body: unknown, audience: string): Review {
   if (result.authenticated !== true) {
     return { kind: "invalid", reason: typeof result.error === "string" ? result.error : "not authenticated" };
   }
-  // An authenticator that ignores audiences accepts tokens for others, and then does not confirm ours.
+  // An authenticator that ignores audiences also accepts tokens for other audiences, but then does not confirm ours.
   const isForUs = Array.isArray(result.audiences) && result.audiences.includes(audience);
   if (!isForUs) return { kind: "invalid", reason: "the API server did not confirm the audience" };
   const user = isRecord(result.user) ? result.user : {};

@@ -19,15 +19,15 @@ import { timingsMessage } from "./progress-rows.ts";
 export class ChangeRecord {
   readonly revision: number;
   readonly storedAtMs: number;
-  /** The fields of the message that are not below. */
+  /** The fields of the message that are not listed below. */
   readonly change: Change;
   /** Version of `RecentChanges` at the last update. */
   version = 0;
-  /** In milliseconds since 1970, like all times here. */
+  /** In milliseconds since 1970, like all times in this class. */
   firstSentAtMs: number | undefined;
   lastSentAtMs: number | undefined;
   lastAppliedAtMs: number | undefined;
-  /** Durations of the stages over all subscribers; undefined until the first one has applied the revision. */
+  /** Durations of the stages across all subscribers; undefined until the first subscriber has applied the revision. */
   stages: StageTimes | undefined;
   slowest: SlowestSubscriber | undefined;
 
@@ -45,7 +45,7 @@ export class ChangeRecord {
 
   applied({ nodeName, program }: Recipient, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
     const totalMs = nowMs - this.storedAtMs;
-    // Pending batches of a slow subscriber are merged, and keep the send time of the first one.
+    // Pending batches for a slow subscriber are merged, and the merged batch keeps the send time of the first one.
     const sendMs = Math.max(0, sentAtMs - this.storedAtMs);
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
@@ -65,7 +65,7 @@ export class ChangeRecord {
     this.stages = stages;
     stages.send.add(sendMs);
     stages.total.add(totalMs);
-    // Without durations from the node, the time on the network is unknown.
+    // If the node sends no durations, the network time is unknown.
     if (timings === undefined) return;
     stages.transit.add(transitMs);
     stages.wait.add(timings.waitMs);
@@ -83,7 +83,7 @@ function byStage<T>(make: (stage: Stage) => T): Readonly<Record<Stage, T>> {
   return { send, transit, wait, render: make("render"), commit: make("commit"), total: make("total") };
 }
 
-/** True if a change affects a matching Service, as far as the record names its objects: at most 100. */
+/** True if a change affects a matching Service. Only the objects that the record names (at most 100) are considered. */
 export function matchesChange({ change }: ChangeRecord, filter: ServiceFilter): boolean {
   if (filter.namespace === "" && filter.name === "") return true;
   return change.objects.some(({ kind, key }) => kind !== ObjectKind.NODE && matchesService(key, filter));
@@ -128,12 +128,12 @@ export class Distribution {
     return this.#count;
   }
 
-  /** 0 without measurements. */
+  /** 0 if nothing was measured. */
   get maxMs(): number {
     return this.#maxMs;
   }
 
-  /** Adds a duration. Negative ones, which occur when a clock is set back, count as 0. */
+  /** Adds a duration. Negative durations, which occur when a clock is set back, count as 0. */
   add(ms: number): void {
     const bucket = ms <= firstMs ? 0 : Math.ceil(Math.log2(ms / firstMs) * bucketsPerDoubling);
     const index = bucket < bucketCount ? bucket : bucketCount - 1;
@@ -142,14 +142,14 @@ export class Distribution {
     if (ms > this.#maxMs) this.#maxMs = ms;
   }
 
-  /** Returns a percentile in milliseconds: `fraction` 0.5 is the median; 0 without measurements. */
+  /** Returns a percentile in milliseconds (`fraction` 0.5 is the median); 0 if nothing was measured. */
   percentileMs(fraction: number): number {
     const rank = Math.ceil(this.#count * fraction);
     if (rank === this.#count) return this.#maxMs;
     let countSoFar = 0;
     for (const [index, count] of this.#counts.entries()) {
       countSoFar += count;
-      // The geometric middle of the bucket.
+      // Returns the geometric middle of the bucket.
       if (countSoFar >= rank && count > 0) return Math.min(firstMs * growth ** (index - 0.5), this.#maxMs);
     }
     return 0;
@@ -159,6 +159,6 @@ export class Distribution {
 const bucketCount = 64;
 /** Upper bound of the first bucket, in milliseconds. */
 const firstMs = 0.05;
-/** Ratio between the bounds of a bucket. Percentiles are at most 15 % off, up to 12.6 minutes. */
+/** Ratio between the bounds of a bucket. Percentiles up to 12.6 minutes are at most 15 % off. */
 const growth = 1.3;
 const bucketsPerDoubling = 1 / Math.log2(growth);

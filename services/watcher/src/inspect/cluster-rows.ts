@@ -21,7 +21,7 @@ export interface ServiceFilter {
   readonly name: string;
 }
 
-/** True if a key `namespace/name` matches. */
+/** True if a key of the form `namespace/name` matches the filter. */
 export function matchesService(key: string, { namespace, name }: ServiceFilter): boolean {
   const slash = key.indexOf("/");
   return (namespace === "" || key.slice(0, slash) === namespace) && (name === "" || key.slice(slash + 1) === name);
@@ -75,7 +75,7 @@ export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
   return [...v4, ...v6];
 }
 
-/** Converts a protocol. Protocols of newer watchers, which are numbers, become UNSPECIFIED. */
+/** Converts a protocol. Protocols that only newer watchers know, which are numbers, become UNSPECIFIED. */
 export function protocolMessage(protocol: Protocol | number | undefined): ProtocolMessage {
   switch (protocol) {
     case "TCP":
@@ -118,11 +118,11 @@ export function* endpointRows(slices: readonly EndpointSlice[], filter: Endpoint
 /** Filter of the methods that list or watch endpoints; "" matches all. */
 interface EndpointFilter {
   readonly node: string;
-  /** An address, or the name of a pod. */
+  /** An address or a pod name. */
   readonly endpoint: string;
 }
 
-/** True if `text` is "", the pod of the endpoint, or one of its addresses. */
+/** True if `text` is "", the name of the endpoint's pod, or one of the endpoint's addresses. */
 export function matchesEndpoint({ podName, addresses }: Endpoint, text: string): boolean {
   return text === "" || text === podName || addresses.v4.includes(text) || addresses.v6.includes(text);
 }

@@ -30,7 +30,7 @@ export function explainMethod({ subscribers, proxyNames }: InspectContext, reque
   };
 }
 
-/** Returns the assumptions of the explanation, about fields that the request did not set. */
+/** Returns the assumptions that the explanation makes about fields that the request did not set. */
 function assumptionsOf(
   { settings, sourceAddress, sourceKind }: ExplainRequest,
   { source }: Packet,
@@ -87,7 +87,10 @@ export function readPacket(
   return { ...target, source, sourceAddress: parsed?.address };
 }
 
-/** Decodes the destination. For a Service, use its first cluster IP; for a headless one, its first other address. */
+/**
+ * Decodes the destination. If it is a Service, uses its first cluster IP or, if the Service is headless, its first
+ * other address.
+ */
 function readDestination(
   { destination, port, protocol }: ExplainRequest,
   { services }: Snapshot,

@@ -20,8 +20,8 @@ import {
 } from "./find-frontend.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, from the plan of its proxy, with the endpoints, used ones
- * first. Pure; O(Services + endpoints of the Service).
+ * Explains step by step what happens to a packet on a node, based on the plan of the node's proxy. Lists the endpoints,
+ * used ones first. Pure; O(Services + endpoints of the Service).
  */
 export function explainPacket(
   snapshot: Snapshot,
@@ -108,7 +108,7 @@ const frontendKinds: Readonly<Record<Frontend["kind"], FrontendKind>> = {
 };
 
 function leadsTo({ reason, port: number, portName, protocol }: Decision, { port }: ExplainedFrontend): boolean {
-  // An endpoint without ports serves the port without a name.
+  // An endpoint without ports serves only the unnamed service port.
   if (number === 0 && reason !== "no-such-port") return port.name === "";
   return portName === port.name && (protocol === Protocol.UNSPECIFIED || protocol === protocolMessage(port.protocol));
 }
@@ -144,7 +144,7 @@ function describeMasquerade(policy: PacketPolicy, { sourceAddress }: Packet, use
   return `${text} If it reaches itself, it sees the node's address, because its replies would not return otherwise.`;
 }
 
-/** Returns a sentence if the source ranges do not admit the sender. */
+/** Returns the reason, as a sentence, if the source ranges do not admit the sender. */
 function refuseSource(
   sources: AllowedSources,
   { source, sourceAddress, family }: Packet,
@@ -158,15 +158,15 @@ function refuseSource(
   return isAllowed(sender, sources) ? undefined : `${sender} is not in loadBalancerSourceRanges (${list}).`;
 }
 
-/** The part of a frontend's plan that applies to one packet, with the texts that explain it. */
+/** The part of a frontend's plan that applies to one packet, with explanations. */
 interface PacketPolicy {
   readonly route: Route;
-  /** Endpoints that the packet may use: all of the cluster, or those on this node. */
+  /** Endpoints that the packet may use: all endpoints of the cluster, or only the endpoints on this node. */
   readonly set: "cluster" | "local";
   /** True if the endpoint sees the node's address instead of the sender's, so that it replies through this node. */
   readonly isMasqueraded: boolean;
   readonly policyText: string;
-  /** Reason for `isMasqueraded`, a clause. */
+  /** Reason for `isMasqueraded`, as a clause. */
   readonly masqueradeReason: string;
 }
 
@@ -201,7 +201,10 @@ function senderOf(packet: Packet, settings: ProxySettings): Sender {
   return packet.source === SourceKind.NODE ? "node" : "outside";
 }
 
-/** Without an address, the sender is a pod because the request says so, whatever the cluster's CIDRs are. */
+/**
+ * If the packet has no source address, the sender is a pod because the request says so, whatever the cluster's CIDRs
+ * are.
+ */
 function describePod({ sourceAddress }: Packet): string {
   return sourceAddress === undefined ? "the sender is a pod" : "the sender is in the cluster CIDR";
 }

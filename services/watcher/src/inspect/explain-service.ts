@@ -16,8 +16,8 @@ import { choosePortEndpoints } from "../view/service-view.ts";
 import { protocolMessage } from "./cluster-rows.ts";
 
 /**
- * Explains for each endpoint of a Service whether and why a node uses it, by the choice that makes the node's view
- * ({@link choosePortEndpoints}). Pure; O(endpoints × ports).
+ * Explains for each endpoint of a Service whether and why a node uses it. The explanation comes from the same choice
+ * that determines the node's view ({@link choosePortEndpoints}). Pure; O(endpoints × ports).
  */
 export function explainService(
   { namespace, name, service, slices }: ExplainedService,
@@ -58,7 +58,7 @@ export function explainService(
   return decisions;
 }
 
-/** Why an endpoint is used or not: by the choice among endpoints, or because no choice applies to it. */
+/** Why an endpoint is used or not: the result of the choice among endpoints, or the reason why no choice applies. */
 export type DecisionReason =
   | ChoiceReason
   | "duplicate"
@@ -76,7 +76,7 @@ type EndpointFields = "namespace" | "service" | "slice" | "portName" | "protocol
 export interface Decision extends Readonly<Pick<EndpointDecision, EndpointFields | "isUsed">> {
   readonly family: Family;
   readonly reason: DecisionReason;
-  /** Use in the node's view; undefined if the view does not contain it. */
+  /** Use in the node's view; undefined if the view does not contain the endpoint. */
   readonly use: EndpointUse | undefined;
   /** Reasons per endpoint set; undefined if no choice applies. */
   readonly reasons: { readonly cluster?: ChoiceReason | undefined; readonly local?: ChoiceReason | undefined };
@@ -140,8 +140,8 @@ function refusal(
 }
 
 /**
- * True for a headless Service with a proxy name. Service proxies ignore it; an external program may serve it
- * (examples/all-ip).
+ * True for a headless Service with a proxy name. Service proxies ignore such a Service, but an external program may
+ * serve it (examples/all-ip).
  */
 function isForProgram({ isHeadless, proxyName }: Service): boolean {
   return isHeadless && proxyName !== "";
@@ -153,7 +153,7 @@ function answersFor(port: Pick<EndpointPort, "name" | "protocol"> | undefined, s
   return port.name === servicePort.name && (port.protocol === undefined || port.protocol === servicePort.protocol);
 }
 
-/** Returns a decision for each service port that the endpoint has no port for. */
+/** Returns a decision for each service port for which the endpoint has no port. */
 function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[] {
   const family = families.find((each) => one.endpoint.addresses[each].length > 0 && isServed(service, each));
   if (family === undefined) return [];
@@ -171,7 +171,7 @@ function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[
     }));
 }
 
-/** Returns the reason for an endpoint set that contains the endpoint, or else for a set that the node needs. */
+/** Returns the reason for a set that contains the endpoint or, if there is none, for a set that the node needs. */
 function overall(use: EndpointUse | undefined, { cluster, local }: Decision["reasons"]): DecisionReason {
   if (use?.cluster === true || use?.local !== true) {
     const closest = use?.cluster === true || cluster !== "set-not-needed" ? cluster : local;
@@ -180,7 +180,9 @@ function overall(use: EndpointUse | undefined, { cluster, local }: Decision["rea
   return local ?? "ready";
 }
 
-/** Converts a decision to its message. With `isOfPacket`, the text mentions only the endpoint set of that packet. */
+/**
+ * Converts a decision to its message. If `isOfPacket`, the text mentions only the endpoint set that the packet may use.
+ */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
   const { family: _family, reason, use, reasons, ...endpoint } = decision;
   return create(EndpointDecisionSchema, {
@@ -215,7 +217,7 @@ function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolea
   return `used with policy Local${isNeeded ? " only" : ""}: ${text}`;
 }
 
-/** Why an endpoint is used or not, as a clause. The words are those of the enum in the API. */
+/** Why an endpoint is used or not, as a clause. The wording follows the enum in the API. */
 export const reasonTexts: Readonly<Record<DecisionReason, string>> = {
   ready: "it is ready",
   "hinted-to-node": "its topology hints name this node",

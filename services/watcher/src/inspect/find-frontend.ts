@@ -22,13 +22,13 @@ export interface Packet {
 
 /** Options of the node's proxy; see kpng.inspect.v1.ProxySettings. */
 export interface ProxySettings {
-  /** "unknown" if the proxy has none and cannot distinguish pods from other senders. */
+  /** "unknown" if the proxy has no cluster CIDRs and cannot distinguish pods from other senders. */
   readonly clusterCIDRs: readonly string[] | "unknown";
   readonly isMasqueradeAll: boolean;
   /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
   readonly nodePortAddresses: readonly string[];
   readonly isLocalhostNodePorts: boolean;
-  /** Addresses of the node in addition to its status. */
+  /** Addresses of the node in addition to the addresses in its status. */
   readonly moreNodeAddresses: readonly string[];
 }
 
@@ -36,7 +36,7 @@ export function nodeAddresses(node: Node | undefined, settings: ProxySettings): 
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }
 
-/** Classifies a sender by its address; `ofNode` are the addresses of the node. */
+/** Classifies a sender by its address; `ofNode` contains the addresses of the node. */
 export function sourceKindOf(address: string, ofNode: readonly string[], settings: ProxySettings): SourceKind {
   if (ofNode.includes(address) || isLoopback(address)) return SourceKind.NODE;
   return isInAny(address, settings.clusterCIDRs) ? SourceKind.POD : SourceKind.OUTSIDE;
@@ -68,14 +68,14 @@ export function findFrontend(
   const isToNode = isNodeAddress(packet, snapshot, nodeName, settings);
   const byAddress: Service[] = [];
   const byNodePort: Service[] = [];
-  // A Service with the destination address, on any port.
+  // A Service that has the destination address, on any port.
   let addressOf: Service | undefined;
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
-    // Planning all of 10 000 Services would occupy the thread for 0.1 s.
+    // Planning all 10 000 Services would block the event loop for 0.1 s.
     const hasNodePort = isToNode && service.ports.some(({ nodePort }) => nodePort === number);
     if (!hasNodePort && !hasAddress(service, packet)) continue;
-    // Frontends do not depend on endpoints, whose choice takes most of the time.
+    // Frontends do not depend on endpoints, and choosing endpoints would take most of the time.
     const frontends = planService({ service, endpoints: [] }, node).ports.flatMap((port) => port.frontends);
     if (frontends.some(({ address }) => address === destination)) addressOf = service;
     const matching = frontends.filter((each) => each.port === number && each.protocol === protocol);
@@ -89,7 +89,8 @@ export function findFrontend(
   }
   const atNodePort = findOwner(snapshot, nodeName, byNodePort, node, { address: undefined, ...place });
   const isServed = servesNodePorts(destination, node);
-  // At an address of the node, without endpoints: the rules for node ports, which come last, get the packet.
+  // If the frontend is at an address of the node and has no endpoints, the packet reaches the rules for node ports,
+  // which come last.
   const isForNodePort = atNodePort !== undefined && isServed && hasEndpoints(atNodePort.planned);
   if (atAddress !== undefined && !isForNodePort) return { frontend: { ...atAddress, isServed: true, isToNode } };
   if (atNodePort !== undefined) {
@@ -120,14 +121,15 @@ export interface ExplainedFrontend {
   /** The plan of the frontend. */
   readonly planned: Frontend;
   /**
-   * False for a node port on an address that does not accept node ports. Packets are still rejected or dropped there.
+   * False for a node port on an address that does not accept node ports. Packets to such an address are still rejected
+   * or dropped.
    */
   readonly isServed: boolean;
-  /** Whether the packet's destination is an address of the node. */
+  /** True if the packet's destination is an address of the node. */
   readonly isToNode: boolean;
 }
 
-/** The frontend of a packet, or a sentence why it has none. */
+/** The frontend of a packet, or a sentence that explains why it has none. */
 type FoundFrontend = { readonly frontend: ExplainedFrontend } | { readonly none: string };
 
 /** Returns the Service that owns a frontend. Several Services may claim a frontend, but only one of them owns it. */
@@ -166,7 +168,10 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
   return protocol === planned.protocol && (planned.kind === "nodePort" ? nodePort : port) === planned.port;
 }
 
-/** Returns the plan of a proxy. One cluster CIDR suffices: plans of Services depend only on whether there is one. */
+/**
+ * Returns the plan of a proxy. One cluster CIDR suffices, because plans of Services depend only on whether there is
+ * any.
+ */
 function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
   const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;
   const addresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);

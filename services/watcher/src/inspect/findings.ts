@@ -20,25 +20,26 @@ export interface FindingsContext {
   readonly subscribers: Pick<Subscribers, "open" | "store">;
   /** Health of the process, whose parts report the failures of the source, the listeners and the credentials. */
   readonly health: Pick<Health, "parts">;
-  /** False in `kpng SOURCE analyze`, whose watcher no node can follow. */
+  /** False in `kpng SOURCE analyze`, because no node can follow the watcher of that command. */
   readonly hasNodes: boolean;
 }
 
 /**
- * What is probably wrong with the cluster, with this watcher and with the nodes that follow it, and what to do about
- * it. `kpng status`, `kpng analyze`, the status page and the metric `kpng_watcher_findings` all show this list.
+ * Lists what is probably wrong with the cluster, with this watcher and with the nodes that follow it, and what to do
+ * about it. `kpng status`, `kpng analyze`, the status page and the metric `kpng_watcher_findings` all show this list.
  *
  * A finding is an error if traffic is lost or nodes are not kept up to date, and a warning if the state may be
- * intended. Rules that other programs changed are no finding: only the backend knows them (`kpng get backend`).
+ * intended. Rules that other programs changed are not reported as a finding, because only the backend knows about them
+ * (`kpng get backend`).
  *
- * *Cost:* the Services that changed since the last call, all addresses of Services if a Service has changed, and all
- * nodes. The first call reads every endpoint.
+ * *Cost:* each call examines the Services that changed since the last call, all addresses of Services if a Service has
+ * changed, and all nodes. The first call reads every endpoint.
  */
 export class Findings {
   readonly #context: FindingsContext;
   #snapshot: Snapshot = emptySnapshot;
   #zones = "";
-  /** Findings about one Service and its endpoints; only Services that have some. */
+  /** Findings about each Service and its endpoints; contains only Services with findings. */
   readonly #byService = new Map<ServiceKey, readonly Finding[]>();
   #claims: readonly Finding[] = [];
 
@@ -60,7 +61,7 @@ export class Findings {
     return findings.sort((a, b) => b.severity - a.severity || compareText(a.subject, b.subject));
   }
 
-  /** Brings the findings about Services from the snapshot of the last call to this one. */
+  /** Updates the findings about Services from the snapshot of the last call to `snapshot`. */
   #advance(snapshot: Snapshot): void {
     const before = this.#snapshot;
     this.#snapshot = snapshot;
@@ -82,7 +83,7 @@ export class Findings {
   }
 }
 
-/** Registers the metric of the findings, computed at each scrape. */
+/** Registers the findings metric, which is computed at each scrape. */
 export function countFindings(registry: Registry, findings: Findings): void {
   new Gauge({
     name: "kpng_watcher_findings",
@@ -190,7 +191,7 @@ function* serviceFindings(
 
 /**
  * Finds addresses and node ports that several Services claim. The subject is the Service that gets no packets there
- * ({@link compareClaimants}), or that claims the cluster IP of another Service, even at another port.
+ * ({@link compareClaimants}), or that claims the cluster IP of another Service, even on a different port.
  */
 function* claimFindings(services: readonly Service[]): Generator<Finding> {
   const clusterIPs = new Map<string, Service>();
@@ -212,7 +213,7 @@ function* claimFindings(services: readonly Service[]): Generator<Finding> {
     if (claimants.length === 1) continue;
     const [owner, ...others] = claimants.sort(compareClaimants);
     for (const other of others) {
-      // Reported above, once for all ports.
+      // This clash was reported above, once for all ports.
       if (owner?.kind === "clusterIP" && other.kind !== "clusterIP") continue;
       const text = `it gets no packets at ${frontend}, which service/${owner?.key} has`;
       yield error("frontend-claimed", `service/${other.key}`, text, "give each Service an address of its own");
@@ -224,13 +225,16 @@ function keyOf({ namespace, name }: Service): ServiceKey {
   return `${namespace}/${name}`;
 }
 
-/** Returns the claims to each address and port, and node port. *Shape of a key:* `10.96.0.1:443/TCP`. */
+/**
+ * Returns the claims to each node port and to each combination of address and port. *Shape of a key:*
+ * `10.96.0.1:443/TCP`.
+ */
 function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Claimant[]> {
   const claims = new Map<string, Claimant[]>();
   for (const service of services) {
     const { createdSeconds, uid } = service;
     const key = keyOf(service);
-    // Of several claims of one Service, the first counts.
+    // If one Service makes several claims, only the first one counts.
     const kinds = new Map<string, Claimant["kind"]>();
     const claim = (frontend: string, kind: Claimant["kind"]): void => {
       if (!kinds.has(frontend)) kinds.set(frontend, kind);
@@ -258,7 +262,7 @@ function* podCidrFindings({ nodes }: Snapshot): Generator<Finding> {
   yield warning("no-pod-cidrs", "watcher", text, "give the backends --cluster-cidr, or another --detect-local-mode");
 }
 
-/** Longest time that a node may take to apply a change without being a finding, in milliseconds. */
+/** Maximum time that a node may take to apply a change before this becomes a finding, in milliseconds. */
 const slowMs = 10_000;
 
 function* nodeFindings(

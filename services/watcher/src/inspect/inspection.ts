@@ -20,19 +20,21 @@ import { RecentChanges } from "./recent-changes.ts";
 import { watchMethods } from "./watches.ts";
 
 interface InspectionOptions extends WatchContext {
-  /** Health of the process, for the findings. Default: nothing to report. */
+  /** Health of the process, which the findings report. Default: nothing to report. */
   readonly health?: Health | undefined;
-  /** For the metric of the findings. Default: no metric. */
+  /** Registry for the findings metric. Default: no metric. */
   readonly registry?: Registry | undefined;
-  /** False if no node can follow this watcher, so that nodes without a backend are no findings. Default true. */
+  /**
+   * False if no node can follow this watcher; nodes without a backend are then not reported as findings. Default true.
+   */
   readonly hasNodes?: boolean | undefined;
   /** Version of the program, for `kpng status`. Default: unknown. */
   readonly version?: string | undefined;
 }
 
 /**
- * Returns the service kpng.inspect.v1.InspectService. It records changes from now on, so call it before the source
- * runs.
+ * Returns the service kpng.inspect.v1.InspectService. The service records changes from this call on, so call this
+ * function before the source runs.
  */
 export function inspection(options: InspectionOptions): MoreService {
   const { subscribers, proxyNames, health = new Health(), registry, hasNodes = true, version = "" } = options;

@@ -28,8 +28,8 @@ export interface InspectContext {
 }
 
 /**
- * Unary methods of InspectService that return status and lists, paged as the proto file describes. Each page is one
- * query of the scheduler, so that it does not delay updates of nodes.
+ * Unary methods of InspectService that return the status and lists, paged as the proto file describes. Each page is a
+ * separate query for the scheduler, so that lists do not delay updates to nodes.
  */
 export function listMethods(context: InspectContext) {
   const { subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
@@ -123,7 +123,7 @@ export function listMethods(context: InspectContext) {
 
     listNodeEndpoints: (request) =>
       query(() => {
-        // An explanation costs more than another row.
+        // A row with an explanation costs more than other rows.
         const page = { ...readPage(request), maxKeys: 500 };
         const nodeName = readRequestedNode(request.nodeName);
         const proxyName = readProxyName(request.serviceProxyName, proxyNames);
@@ -157,11 +157,11 @@ interface Page {
   readonly size: number;
   /** Key of the last item of the previous page; "" for the first page. */
   readonly after: string;
-  /** Limit for the items that are examined; a page with few matches ends early. */
+  /** Maximum number of items to examine; a page with few matches ends early. */
   readonly maxKeys: number;
 }
 
-/** Limit for page_size. A response is encoded in one turn of the event loop: 1 000 Services block it for 10 ms. */
+/** Maximum page_size. A response is encoded in one turn of the event loop: 1 000 Services block it for 10 ms. */
 const maxPageSize = 1_000;
 
 /**
@@ -184,7 +184,9 @@ function readNumber(token: string): number {
   );
 }
 
-/** Makes the rows of one key after the other until the page is full. The last key may exceed its size. */
+/**
+ * Creates the rows of one key after another until the page is full. The rows of the last key may exceed the page size.
+ */
 function fill<R>(
   { size, maxKeys }: Page,
   keys: readonly string[],

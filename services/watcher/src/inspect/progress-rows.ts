@@ -47,7 +47,7 @@ export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isOb
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
 
-/** Newest revision that a subscriber has applied; received, if it never acknowledges (KPNG's clients, relays). */
+/** Newest revision that a subscriber has applied or, if it never acknowledges (KPNG's clients, relays), received. */
 function knownRevision(subscriber: Subscriber): number {
   return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
 }
@@ -105,27 +105,29 @@ function matchesState(state: ApplyState, states: readonly ApplyState[]): boolean
   return states.length === 0 || states.includes(state);
 }
 
-/** Rows of all nodes, each made on request. */
+/** Rows of all nodes; each row is created on request. */
 interface NodeTable {
   /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
   readonly names: readonly string[];
   row(name: string): NodeMessage;
 }
 
-/** How far the backends of a node have come. */
+/** How far the backends of a node have applied the state. */
 interface NodeProgress {
-  /** Its streams, without those of observers. */
+  /** The node's streams, except the streams of observers. */
   readonly subscribers: readonly Subscriber[];
   readonly observerCount: number;
   readonly state: ApplyState;
-  /** Error of its last attempt to apply a change; "" if that succeeded. */
+  /** Error of the node's last attempt to apply a change; "" if that attempt succeeded. */
   readonly error: string;
-  /** Since when a change waits to be applied, in milliseconds since 1970; undefined if none does. */
+  /**
+   * Time since which a change has been waiting to be applied, in milliseconds since 1970; undefined if none is waiting.
+   */
   readonly unappliedSinceMs: number | undefined;
 }
 
 /**
- * Returns the progress of the cluster's Nodes and of unknown names that backends gave, sorted by name. O(nodes +
+ * Returns the progress of the cluster's Nodes, and of unknown nodes that backends named, sorted by name. O(nodes +
  * subscribers).
  */
 export function nodeProgress(
@@ -133,7 +135,7 @@ export function nodeProgress(
   open: Iterable<Subscriber>,
 ): ReadonlyMap<string, NodeProgress> {
   const subscribersByNode = new Map<string, Subscriber[]>();
-  // Observers may request any name, so theirs do not count.
+  // Observers may request any name, so the names that they request do not count.
   const named = new Set<string>(nodes.keys());
   for (const subscriber of open) {
     if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;

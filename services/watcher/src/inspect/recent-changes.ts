@@ -14,10 +14,11 @@ import type { Delivery, DeliveryFollower, PendingBatch, Recipient } from "../str
 import { ChangeRecord } from "./change-record.ts";
 
 /**
- * The newest revisions, and how far each has reached the subscribers: the data of `kpng get changes` and `kpng trace`.
+ * The newest revisions, and how far each has reached the subscribers. `kpng get changes` and `kpng trace` show this
+ * data.
  *
- * A batch counts for every revision that it contains. Each node to which a change was sent counts once: as applied,
- * failed, disconnected before its answer, or none of these yet.
+ * A batch counts for every revision that it contains. Each node to which a change was sent is counted once: as applied,
+ * as failed, as disconnected before its acknowledgement, or as none of these yet.
  *
  * *Bound:* `size` records. *Cost:* a few counters per revision and subscriber.
  */
@@ -25,7 +26,9 @@ export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
   /** Ring buffer: the index of a revision is its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
-  /** Newest revision with a counted failure, by subscriber: each failed retry is reported again. */
+  /**
+   * Newest revision with a counted failure, by subscriber. It is needed because each failed retry is reported again.
+   */
   readonly #failed = new WeakMap<Recipient, number>();
   #newest = 0;
   #version = 0;
@@ -48,7 +51,10 @@ export class RecentChanges implements DeliveryFollower {
     }
   }
 
-  /** Returns the record of a revision; undefined if it was overwritten, or made before this object. */
+  /**
+   * Returns the record of a revision; undefined if the record was overwritten, or if the revision is older than this
+   * object.
+   */
   at(revision: number): ChangeRecord | undefined {
     const record = this.#records[revision % this.#size];
     return record?.revision === revision ? record : undefined;
@@ -112,7 +118,7 @@ export class RecentChanges implements DeliveryFollower {
   }
 
   lost(recipient: Recipient, batch: PendingBatch): void {
-    // A node that failed to apply the batch stays failed.
+    // A node that failed to apply the batch keeps counting as failed.
     if (!recipient.isNode || batch.revision <= (this.#failed.get(recipient) ?? 0)) return;
     this.#update(batch, (record) => {
       record.change.lostCount += 1;
@@ -120,7 +126,7 @@ export class RecentChanges implements DeliveryFollower {
   }
 
   #update({ after, revision }: Pick<PendingBatch, "after" | "revision">, update: (record: ChangeRecord) => void): void {
-    // A whole view is not a delivery of its revisions.
+    // A whole view does not count as a delivery of the revisions that it contains.
     if (after === 0) return;
     this.#version += 1;
     for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {

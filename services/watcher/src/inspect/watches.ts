@@ -25,10 +25,10 @@ import { matchesNode, matchesSubscriber, nodeTable, subscriberMessage } from "./
 
 /**
  * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
- * endpoints are compared between two snapshots. Others also change with acknowledgements, so they are computed once a
- * second, and compared with hashes of the rows sent before.
+ * endpoints are compared between two snapshots. Other rows also change with acknowledgements, so they are computed once
+ * a second and compared with hashes of the previously sent rows.
  *
- * *Bound:* the rows of one message, and one hash for each row of nodes or subscribers.
+ * *Bound:* the rows of one message, and one hash for each row that describes a node or a subscriber.
  */
 export function watchMethods(context: InspectContext) {
   const { subscribers, changes } = context;
@@ -101,7 +101,7 @@ export function watchMethods(context: InspectContext) {
 type Step<M> = { readonly row: M } | { readonly deleted: string } | undefined;
 type Steps<M> = Generator<Step<M>, void, void>;
 
-/** Rows of one kind. `Scope` is what they are read for: a Service, or nothing for all. */
+/** Rows of one kind. `Scope` selects the objects to read: one Service, or nothing for all objects. */
 interface Table<D extends DescMessage, Scope extends readonly unknown[]> {
   readonly schema: D;
   readonly read: (snapshot: Snapshot, ...scope: Scope) => Iterable<MessageShape<D>>;
@@ -163,7 +163,7 @@ async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snap
   }
 }
 
-/** Shortest interval between two messages, in milliseconds, if rows change with acknowledgements. */
+/** Minimum interval between two messages, in milliseconds, for rows that change with acknowledgements. */
 const tickMs = 1_000;
 
 /** Yields the newest snapshot at most once a second, if objects, streams or acknowledgements may have changed. */
@@ -184,12 +184,12 @@ async function* ticks(
   }
 }
 
-/** Limit for the steps of one message: a few milliseconds of work. */
+/** Maximum number of steps for one message; they take a few milliseconds. */
 const maxSteps = 500;
 
 /**
- * Yields messages with the rows of each snapshot's steps, which run when the previous message was taken, as one query
- * of the scheduler. `isComplete` is true from the last message of the first snapshot on.
+ * Yields messages with the rows from each snapshot's steps. The steps of a message run as one query of the scheduler,
+ * after the previous message has been taken. `isComplete` is true from the last message of the first snapshot on.
  */
 async function* inMessages<M>(
   scheduler: Scheduler,

@@ -20,7 +20,7 @@ import { MessageWriter, tagsOf } from "@kpng/model/wire/protobuf.ts";
  */
 export type Frame = Uint8Array;
 
-/** Length of a frame without its message. */
+/** Length of a frame's header. */
 export const frameHeaderBytes = 5;
 
 const opTags = tagsOf(OpItemSchema);
@@ -29,7 +29,10 @@ const refTags = tagsOf(RefSchema);
 
 const writer = new MessageWriter();
 
-/** Puts an item of a node view, or of the cluster state for relays. For `isTransient`, see {@link frameOf}. */
+/**
+ * Returns the frame that puts an item of a node view or, for relays, of the cluster state. For `isTransient`, see
+ * {@link frameOf}.
+ */
 export function setFrame(set: SetName, path: string, bytes: Uint8Array, isTransient = false): Frame {
   writer.begin();
   const value = writer.open(opTags.Set);
@@ -52,15 +55,15 @@ function writeRef(tag: number, set: SetName, path: string): void {
   writer.close(ref);
 }
 
-/** The first message of a whole view. */
+/** First message of a whole view. */
 export const resetFrame: Frame = opFrame({ case: "Reset", value: create(EmptyOpSchema) });
 
-/** The first message of a resumed view. */
+/** Returns the first message of a resumed view. */
 export function keepFrame(buckets: Uint8Array): Frame {
   return opFrame({ case: "Keep", value: create(KeepOpSchema, { Buckets: buckets }) });
 }
 
-/** Many operations in one message: `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
+/** Returns many operations in one message. `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
 export function batchFrame(items: Uint8Array, size: number): Frame {
   return opFrame({
     case: "Batch",
@@ -68,7 +71,7 @@ export function batchFrame(items: Uint8Array, size: number): Frame {
   });
 }
 
-/** Returns the sync marker that ends a batch; without fields, the empty one of KPNG. */
+/** Returns the sync marker that ends a batch; without fields, it is KPNG's empty marker. */
 export function syncFrame(fields: MessageInitShape<typeof EmptyOpSchema> = {}): Frame {
   return opFrame({ case: "Sync", value: create(EmptyOpSchema, fields) });
 }
@@ -77,7 +80,7 @@ export function messageIn(frame: Frame): Uint8Array {
   return frame.subarray(frameHeaderBytes);
 }
 
-/** Yields the operations in a buffer of whole frames. */
+/** Yields the operations in a buffer that consists of whole frames. */
 export function* opsIn(frames: Frame): Iterable<OpItem> {
   const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
   for (let offset = 0; offset < frames.length; ) {
@@ -87,11 +90,14 @@ export function* opsIn(frames: Frame): Iterable<OpItem> {
   }
 }
 
-/** Returns the value in a frame of {@link setFrame}, which must not be empty, as a view of the frame's memory. */
+/**
+ * Returns the value in a frame that {@link setFrame} returned, as a view of the frame's memory. The value must not be
+ * empty.
+ */
 export function valueIn(frame: Frame): Uint8Array {
   const reader = new BinaryReader(messageIn(frame));
   reader.tag();
-  // The length of the message Value.
+  // Skip the length of the message Value.
   reader.uint32();
   reader.tag();
   reader.skip(WireType.LengthDelimited);
@@ -105,8 +111,8 @@ function opFrame(op: OpItem["Op"]): Frame {
 }
 
 /**
- * Returns the frame of an encoded OpItem. A transient frame is allocated from a pool: as long as it is referenced, it
- * keeps the memory of its neighbours, so it must not be cached.
+ * Returns the frame of an encoded OpItem. A transient frame is allocated from a pool: as long as it is referenced, the
+ * memory of its neighbours in the pool cannot be freed either, so it must not be cached.
  */
 export function frameOf(message: Uint8Array, isTransient = false): Frame {
   const frame = (isTransient ? Buffer.allocUnsafe : Buffer.allocUnsafeSlow)(frameHeaderBytes + message.length);

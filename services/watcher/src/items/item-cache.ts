@@ -10,16 +10,16 @@ import { type Uses, viewEndpoints } from "../view/service-view.ts";
 import { anonymousSection, type Item, makeItem, podSection, serviceSection } from "./item.ts";
 
 /**
- * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. An endpoint
- * has several variants, because its bytes depend on the node's use of it, on `isExtended` and on whether it runs on the
- * node. The cache of the Service's next state takes over the items of all endpoints that did not change.
+ * The items of a Service and its endpoints, encoded at first use. Calls with equal arguments return the same objects.
+ * An endpoint has several variants, because its bytes depend on the node's use of it, on `isExtended` and on whether it
+ * runs on the node. The cache of the Service's next state takes over the items of all endpoints that did not change.
  *
  * *Bound:* for each endpoint, the variants that were requested, which are few.
  */
 export class ItemCache {
   readonly #service: Service;
   readonly #slices: readonly EndpointSlice[];
-  /** By the index of the slice, and of the endpoint in it. */
+  /** Indexed by slice, and then by endpoint within the slice. */
   readonly #variants: readonly (CachedVariant | undefined)[][];
   #serviceVariants: CachedVariant | undefined;
 
@@ -33,11 +33,14 @@ export class ItemCache {
     if (isSame) this.#serviceVariants = before.#serviceVariants;
   }
 
-  /** Returns what is cached for the same endpoints. The store keeps the identity of an unchanged endpoint. */
+  /**
+   * Returns the cached variants for the same endpoints. This works because an unchanged endpoint stays the same object
+   * in the store.
+   */
   #variantsOf(slice: EndpointSlice): (CachedVariant | undefined)[] | undefined {
     const sameAt = this.#slices.indexOf(slice);
     if (sameAt >= 0) return this.#variants[sameAt];
-    // The paths of the items depend on both fields of the slice.
+    // The paths of the items depend on both of these fields.
     const at = this.#slices.findIndex(({ name, hasPodKeys }) => name === slice.name && hasPodKeys === slice.hasPodKeys);
     const variants = this.#variants[at];
     const indexes = new Map(this.#slices[at]?.endpoints.map((endpoint, index) => [endpoint, index]));
@@ -53,7 +56,8 @@ export class ItemCache {
     if (cached !== undefined) return cached;
     const encoded = this.#encodeEndpoint(one, uses, variant, isTransient);
     if (isTransient || variants === undefined) return encoded;
-    // A copy without spare capacity: an array that has grown has room for 16 more, and there is one per endpoint.
+    // Copying removes spare capacity: an array that has grown has room for 16 more elements, and there is one array per
+    // endpoint.
     const items = encoded.slice();
     variants[one.index] = { key, items, next: first };
     return items;
@@ -61,7 +65,7 @@ export class ItemCache {
 
   /** Returns the item of the Service itself, as a list. */
   ofService(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): readonly Item[] {
-    // A digit for each port.
+    // The key has one digit for each port.
     const key = isExtended ? portHasEndpoints.map(({ v4, v6 }) => (v4 ? 2 : 0) + (v6 ? 1 : 0)).join("") : "plain";
     const cached = find(this.#serviceVariants, key);
     if (cached !== undefined) return cached;
@@ -88,7 +92,10 @@ export class ItemCache {
   }
 }
 
-/** The items of one endpoint, or of a Service, in one variant. A linked list: nearly all have one or two variants. */
+/**
+ * The items of one endpoint, or of a Service, in one variant. The variants form a linked list, because nearly all
+ * endpoints have only one or two.
+ */
 interface CachedVariant {
   readonly key: string;
   readonly items: readonly Item[];
@@ -105,11 +112,11 @@ function find(first: CachedVariant | undefined, key: string): readonly Item[] | 
 /** Properties other than its uses on which the encoding of an endpoint depends. */
 interface EndpointVariant {
   readonly isExtended: boolean;
-  /** The endpoint runs on the node that receives the item. */
+  /** True if the endpoint runs on the node that receives the item. */
   readonly isOnNode: boolean;
 }
 
-/** *Shape:* a digit for the variant, and one for each use. */
+/** *Shape:* one digit for the variant, then one for each use. */
 function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: EndpointVariant): string {
   let key = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
   for (const use of uses) key += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);

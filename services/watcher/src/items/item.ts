@@ -10,9 +10,9 @@ import { type Frame, setFrame, valueIn } from "./frames.ts";
 export interface Item {
   /** Index into {@link Order.sections}. */
   readonly section: number;
-  /** Key within the section. *Shape:* `default/web`, and for an endpoint `default/web/` with its hash. */
+  /** Key within the section. *Shape:* `default/web`; for an endpoint, `default/web/` followed by its key. */
   readonly path: string;
-  /** The Set operation for the item. Two items with the same path are equal if these bytes are. */
+  /** The Set operation for the item. Two items with the same path are equal if their frames are equal. */
   readonly frame: Frame;
   digest?: ItemDigest | undefined;
 }
@@ -70,12 +70,15 @@ export function digestOf(item: Item): ItemDigest {
   return item.digest;
 }
 
-/** Like {@link digestOf}, for an item that is used once. */
+/** Like {@link digestOf}, but for an item that is used only once. */
 export function uncachedDigestOf({ section, path, frame }: Item): ItemDigest {
   return itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
 }
 
-/** Adds items to the digest of a set of items, or removes them: the digest is an exclusive or. */
+/**
+ * Adds items to the digest of a set of items, or removes them. Both are the same operation, because the digest is an
+ * exclusive or.
+ */
 export function toggleDigests(digest: bigint, items: readonly Item[], digestOfItem = digestOf): bigint {
   return items.reduce((sum, item) => sum ^ digestOfItem(item).hash, digest);
 }

@@ -10,15 +10,16 @@ import { serviceAt, serviceStates } from "./service-state.ts";
 import type { ViewTarget } from "./view-target.ts";
 
 /**
- * The difference between the items of a Service that a class of nodes shares (`ServiceState.sharedItems`) and those of
- * one node.
+ * The difference between the items of a Service that a class of nodes shares (`ServiceState.sharedItems`) and the items
+ * of one node.
  *
- * **The problem.** The bytes of an endpoint depend on the node: whether it runs there, and whether traffic with policy
- * Local may use it. Encoding and compressing a view of 50 000 endpoints takes 3 s, too much for each of 1 000 nodes.
+ * **The problem.** The bytes of an endpoint depend on the node: on whether the endpoint runs there, and on whether
+ * traffic with policy Local may use it. Encoding and compressing a view of 50 000 endpoints takes 3 s, too much for
+ * each of 1 000 nodes.
  *
- * **The idea.** A node runs few endpoints of a Service, mostly none. For all others it takes the items of its class,
- * which are encoded once and compressed together. Its own ones (see `ClassChoice`) are encoded for it, and sent after,
- * or in place of, those of the class:
+ * **The idea.** A node runs few endpoints of a Service, and usually none. For all other endpoints, it receives the
+ * items of its class, which are encoded once and compressed together. The node's own endpoints (see `ClassChoice`) are
+ * encoded for that node, and sent after, or in place of, the items of the class:
  *
  * ```text
  *                    revision 41                     42: web/b fails, and web/c is recreated on n1
@@ -31,17 +32,20 @@ import type { ViewTarget } from "./view-target.ts";
  * n1 gets            delete web/b, put web/c'        deletes name only the path, which b and b' share
  * ```
  *
- * Of 1 000 nodes, 999 take the bytes of the class. Every batch is composed in this way; `nodeProjection` lists how.
+ * Of 1 000 nodes, 999 receive the bytes of the class. Every batch is composed in this way; `nodeProjection` lists the
+ * cases.
  *
  * **Invariants.**
  *
  * 1. `shared` without `removed`, and `added`, are the items of `makeServiceView`.
- * 2. Both lists ascend by path; a path occurs once in each, and in both if the node has another item there.
- * 3. A Service without own endpoints of the node has an empty overlay. {@link ownServices} finds the others, so a node
- *    costs its own endpoints, not those of the cluster.
- * 4. Overlays are computed when needed and not stored: those of 1 000 nodes that connect at once would fill the caches.
+ * 2. Both lists ascend by path. A path occurs at most once in each list, and in both lists if the node has a different
+ *    item at that path.
+ * 3. A Service without own endpoints of the node has an empty overlay. {@link ownServices} finds the other Services, so
+ *    that the cost of a node depends on its own endpoints, not on all endpoints of the cluster.
+ * 4. Overlays are computed when needed and not stored, because the overlays of 1 000 nodes that connect simultaneously
+ *    would fill the caches.
  *
- * **Rejected.** *A compressed view per node*: 60 to 85 ms of CPU for each.
+ * **Rejected.** *A compressed view per node*: each would take 60 to 85 ms of CPU time.
  */
 export interface Overlay extends ItemsDiff {
   readonly shared: readonly Item[];
@@ -51,7 +55,7 @@ const noOverlay: Overlay = { shared: [], ...noDiff };
 
 /**
  * Returns the overlay of each Service with own endpoints of the node, and of the node itself if the view includes it.
- * *Cost:* the node's own endpoints.
+ * *Cost:* proportional to the node's own endpoints.
  */
 export function overlaysOf(snapshot: Snapshot, target: ViewTarget): readonly Overlay[] {
   const keys = [...ownServices(snapshot, target.node.name)];
@@ -65,10 +69,10 @@ export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
 }
 
 /**
- * Returns the overlay of the Service with this key; an empty one if the view does not include it. For `isTransient`, see
- * `frameOf`.
+ * Returns the overlay of the Service with this key; an empty one if the view does not include it. For `isTransient`,
+ * see `frameOf`.
  *
- * *Cost:* the node's own endpoints of the Service, once the items of the class exist.
+ * *Cost:* proportional to the node's own endpoints of the Service, once the items of the class exist.
  */
 export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarget, isTransient: boolean): Overlay {
   const { node, viewClass } = target;
@@ -82,7 +86,7 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const uses = choice.usesOfOwn(endpoints, node.name);
   const removed: Item[] = [];
   const added: Item[] = [];
-  // If the node uses an own endpoint differently than its class, its items replace those of the class.
+  // If the node uses one of its own endpoints differently from its class, the node's items replace those of the class.
   for (const [index, one] of endpoints.entries()) {
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
@@ -94,13 +98,13 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   return { shared, ...compose(diff, { removed, added }, shared) };
 }
 
-/** Returns the difference to the shared items that has the effect of `first`, followed by `second`. */
+/** Returns the difference from the shared items that has the effect of `first` followed by `second`. */
 function compose(first: ItemsDiff, second: ItemsDiff, shared: readonly Item[]): ItemsDiff {
   if (first === noDiff) return { removed: sortByPath(second.removed), added: sortByPath(second.added) };
   const [firstAdded, secondRemoved] = [new Set(first.added), new Set(second.removed)];
   const removed = second.removed.filter((item) => !firstAdded.has(item));
   const added = [...first.added.filter((item) => !secondRemoved.has(item)), ...second.added];
-  // An item that `first` removes and `second` adds again is shared after all.
+  // An item that `first` removes and `second` adds again is a shared item after all.
   const sharedItems = new Set(added.filter((item) => findItem(shared, item.path) === item));
   const isChanged = (item: Item): boolean => !sharedItems.has(item);
   return {
@@ -119,7 +123,9 @@ export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<s
   return keysByNode.at(snapshot).get(nodeName) ?? new Set();
 }
 
-/** The keys of the Services by node. *Cost:* the nodes with endpoints of the Services that changed. */
+/**
+ * The keys of the Services by node. *Cost:* proportional to the number of nodes with endpoints of the changed Services.
+ */
 const keysByNode = new Derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
   const changed = new Map<string, Set<string>>();
   const keysOf = (name: string): Set<string> => getOrMake(changed, name, () => new Set(byNode.get(name)));

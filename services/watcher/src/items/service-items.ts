@@ -6,9 +6,9 @@ export function sortByPath(items: readonly Item[]): readonly Item[] {
 }
 
 /**
- * Returns the items without `removed` and with `added`, where an item that is in both stays.
+ * Returns the items without `removed` and with `added`; an item in both lists stays.
  *
- * *Cost:* O(items), without comparing them, and a search for each added item.
+ * *Cost:* O(items) without comparisons, plus a search for each added item.
  */
 export function editItems(items: readonly Item[], removed: readonly Item[], added: readonly Item[]): readonly Item[] {
   const removedItems = new Set(removed);

@@ -12,11 +12,11 @@ import { diffItems, editItems, type ItemsDiff, noDiff, sortByPath } from "./serv
 import type { ViewClass } from "./view-target.ts";
 
 /**
- * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
- * changes share one object; otherwise the next state takes over what stays valid.
+ * A Service with its slices, and everything that is computed from them for all subscribers. Snapshots between which
+ * neither changes share one object; otherwise, the next state takes over the results that remain valid.
  *
- * *Bound:* one list of items for each class that was requested: for each zone that hints name and all others, and
- * for each set of port groups, if endpoints are hinted to nodes.
+ * *Bound:* one list of items for each class that was requested. There is one class for each zone that hints name and
+ * one for all other zones and, if endpoints are hinted to nodes, one for each set of port groups.
  */
 export class ServiceState {
   readonly service: Service;
@@ -37,7 +37,10 @@ export class ServiceState {
     if (before !== undefined) this.#takeOver(before);
   }
 
-  /** Updates the shared items of each class by the slices that differ, so that all others are not sorted again. */
+  /**
+   * Updates the shared items of each class using only the slices that differ, so that the other items are not sorted
+   * again.
+   */
   #takeOver(before: ServiceState): void {
     if (before.service !== this.service || before.ownEndpoints.hasZoneHints !== this.ownEndpoints.hasZoneHints) return;
     const { removed, added } = differingParts(before, this);
@@ -60,15 +63,15 @@ export class ServiceState {
     }
   }
 
-  /** The items that a node without own endpoints receives, ascending by path. Each path occurs once. */
+  /** Returns the items that a node without own endpoints receives, ascending by path. Each path occurs once. */
   sharedItems(viewClass: Pick<ViewClass, "isExtended" | "zone">): readonly Item[] {
     return this.ofClass(viewClass, noGroups).items;
   }
 
-  /** The items for nodes that hints name in `namedGroups`, apart from each node's own endpoints. */
+  /** Returns the items for nodes that hints name in `namedGroups`, except for each node's own endpoints. */
   ofClass({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">, namedGroups: readonly PortGroup[]): ClassItems {
     const zoneHinted = sameZone(this.ownEndpoints, zone);
-    // JSON, because the names of port groups may contain any character.
+    // The key is JSON, because the names of port groups may contain any character.
     const key =
       namedGroups.length === 0
         ? sharedKey(isExtended, zoneHinted)
@@ -85,7 +88,7 @@ export class ServiceState {
     return cached;
   }
 
-  /** Encodes the {@link sharedItems} endpoint by endpoint, unless they exist. */
+  /** Encodes the {@link sharedItems} endpoint by endpoint, unless they already exist. */
   *encodeEach({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">): Iterable<readonly Item[]> {
     const zoneHinted = sameZone(this.ownEndpoints, zone);
     if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
@@ -102,18 +105,18 @@ export class ServiceState {
   }
 }
 
-/** The items of a Service for the nodes of one class, apart from their own endpoints. */
+/** The items of a Service for the nodes of one class, except for the nodes' own endpoints. */
 interface ClassItems {
   readonly items: readonly Item[];
   readonly choice: ClassChoice;
-  /** Difference to the shared items of the zone; empty unless endpoints are hinted to nodes. */
+  /** Difference from the shared items of the zone; empty unless endpoints are hinted to nodes. */
   readonly diff: ItemsDiff;
 }
 
 interface CachedClass extends ClassItems {
   /** Undefined for nodes that hints name. */
   readonly viewClass: Pick<ViewClass, "isExtended" | "zone"> | undefined;
-  /** False until a caller asks for it: the next state does not take over what nobody needs any more. */
+  /** False until a caller asks for these items. The next state does not take over items that nobody needs any more. */
   isRequested: boolean;
 }
 
@@ -126,7 +129,7 @@ function differingParts(before: ServiceState, after: ServiceState) {
 
 /**
  * Returns the nodes of a class whose overlays of a Service may differ between two of its states: the owners of the
- * endpoints that differ, or of all endpoints if these are not used as before.
+ * endpoints that differ, or the owners of all endpoints if the use of unchanged endpoints has changed, too.
  */
 export function changedOwners(
   before: ServiceState | undefined,
@@ -147,7 +150,7 @@ export function changedOwners(
         if (isSamePlace(differing.get(one.endpoint), one)) differing.delete(one.endpoint);
         else differing.set(one.endpoint, one);
       }
-      // A changed endpoint is here with its old and its new object.
+      // For a changed endpoint, `differing` contains both the old and the new object.
       return new Set([...differing.keys()].flatMap(({ nodeName, hintedNodes }) => [nodeName, ...hintedNodes]));
     }
   }
@@ -170,7 +173,7 @@ const noGroups: readonly PortGroup[] = [];
 const noItems: readonly Item[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
-/** The states of all Services by key. *Cost:* the Services that changed. */
+/** The states of all Services by key. *Cost:* proportional to the number of Services that changed. */
 export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
   const { services, slicesByService } = snapshot;
   const stateAt = (key: string): ServiceState | undefined => {
@@ -180,7 +183,7 @@ export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), (all,
   return all.withAll(changedServices(before, snapshot).map((key) => [key, stateAt(key)]));
 });
 
-/** Returns the state of a Service; undefined if there is none, or if it is for another proxy. */
+/** Returns the state of a Service; undefined if the Service does not exist or is for another proxy. */
 export function serviceAt(snapshot: Snapshot, key: string, { proxyName }: ViewClass): ServiceState | undefined {
   const state = serviceStates.at(snapshot).get(key);
   return state?.service.proxyName === proxyName ? state : undefined;

@@ -17,20 +17,20 @@ export interface ViewTarget {
 export interface NodeViewRequest {
   readonly nodeName: string;
   readonly proxyName: string;
-  /** The subscriber understands kpng's additional fields and respects Scopes. */
+  /** True if the subscriber understands kpng's additional fields and respects Scopes. */
   readonly isExtended: boolean;
-  /** The view includes the node itself. */
+  /** True if the view includes the node itself. */
   readonly wantsNode: boolean;
-  /** The subscriber understands compressed batches of operations. Default false. */
+  /** True if the subscriber understands compressed batches of operations. Default false. */
   readonly takesBatches?: boolean | undefined;
 }
 
-/** The subscribers that receive the same items of every Service without endpoints of their own node. */
+/** Subscribers that receive the same items for every Service in which their own node has no endpoints. */
 export interface ViewClass {
   /** Unique for each class. */
   readonly key: string;
   readonly isExtended: boolean;
-  /** Undefined if no Service has the requested proxy name, so that arbitrary names need no memory. */
+  /** Undefined if no Service has the requested proxy name, so that requests with arbitrary names use no memory. */
   readonly proxyName: string | undefined;
   readonly zone: string;
 }
@@ -42,7 +42,7 @@ export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "
   return { key, isExtended, proxyName, zone };
 }
 
-/** Returns the view target of a request, as the node and the proxy names are in this snapshot. */
+/** Returns the view target of a request, according to the node and the proxy names in this snapshot. */
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {
   const { isExtended, nodeName } = request;
   const node = choosingNode(snapshot, nodeName);
@@ -55,7 +55,7 @@ export const proxyNames = new Derived<ReadonlySet<string>>(new Set(), (names, be
   services === before.services ? names : new Set([...services.values()].map(({ proxyName }) => proxyName)),
 );
 
-/** Caches the target of one subscriber, which is needed for each batch and hardly ever changes. */
+/** Caches the view target of one subscriber. Each batch needs the target, which hardly ever changes. */
 export class ViewTargetTracker {
   readonly #request: NodeViewRequest;
   #nodes: Snapshot["nodes"] | undefined;

@@ -26,13 +26,13 @@ export interface StatusPageOptions {
 }
 
 /**
- * Returns the handler of the status page, for the port of health and metrics: `/` with its style and script, and the
- * inspect API as POST with JSON (Connect).
+ * Returns the handler of the status page for the health and metrics port. It serves `/` with its style and script, and
+ * the inspect API as POST with JSON (Connect).
  *
- * Each request needs the right of inspection, from its connection or from a token, which a browser sends as a password.
- * The port speaks plain HTTP, so it accepts tokens over loopback only. Any web page can send requests to loopback, so
- * `Host` and `Origin` are checked; JSON from another site would need permission by OPTIONS. Addresses in the page are
- * relative, for reverse proxies with a path prefix.
+ * Each request needs the inspection right, either from its connection or from a token, which a browser sends as a
+ * password. The port speaks plain HTTP, so it accepts tokens only over loopback. Any web page can send requests to
+ * loopback, so `Host` and `Origin` are checked; a browser would send JSON from another site only if an OPTIONS request
+ * permitted it. URLs in the page are relative, so that reverse proxies can add a path prefix.
  */
 export function statusPage({ api, trust, tokens, log }: StatusPageOptions): AnswerPage {
   const assets: ReadonlyMap<string, Asset> = new Map([
@@ -67,7 +67,10 @@ export function statusPage({ api, trust, tokens, log }: StatusPageOptions): Answ
   };
 }
 
-/** Returns the rights of a request: those of its connection, and those of its token, whose end also ends the response. */
+/**
+ * Returns the rights of a request, which come from its connection and its token. When the token ends, so does the
+ * response.
+ */
 async function rightsOf(
   { socket, headers: { authorization } }: IncomingMessage,
   response: ServerResponse,
@@ -87,7 +90,7 @@ async function rightsOf(
   return joinRights(rights, checked.rights);
 }
 
-/** Returns the status, the reason and further headers if the request may not be answered. */
+/** Returns the status, the reason and further headers if the request must be refused. */
 function refusalOf(
   { method = "", headers, socket }: IncomingMessage,
   rights: Rights,
@@ -111,11 +114,11 @@ function refusalOf(
 }
 
 /**
- * Returns why a request seems to come from another web page in a browser; undefined for others. Pure.
+ * Returns the reason why a request seems to come from another web page in a browser; undefined if it does not. Pure.
  *
  * Any page can send requests to loopback, whose clients have rights. With a name that resolves to loopback (DNS
- * rebinding), it can also read the answers; browsers then send that name as `Host`, and the page's `Origin`.
- * `isCluster` admits names that no page of the internet has: those without a dot, and those of Services.
+ * rebinding), the page can also read the responses; browsers then send that name as `Host`, and the page's `Origin`.
+ * `isCluster` admits host names that no page on the internet has: names without a dot, and names of Services.
  */
 export function webPageReason(
   host: string | undefined,
@@ -153,7 +156,7 @@ function sendAsset({ method }: IncomingMessage, response: ServerResponse, { type
     ...securityHeaders,
     "content-type": `${type}; charset=utf-8`,
     "content-length": String(body.length),
-    // The next request may reach another version.
+    // The next request may reach another version of the watcher.
     "cache-control": "no-store",
   });
   response.end(method === "HEAD" ? "" : body);
@@ -181,5 +184,5 @@ function assetOf(type: string, name: string): Asset {
   return { type, body: Buffer.from(bundled ?? readFileSync(new URL(`assets/${name}`, import.meta.url))) };
 }
 
-/** Texts of the files in `assets/`. Only bundles define it (deploy/images/bundle.ts). */
+/** Contents of the files in `assets/`. Only bundles define this constant (deploy/images/bundle.ts). */
 declare const bundledPage: Readonly<Record<string, string>> | undefined;

@@ -10,11 +10,11 @@ import type { ClusterObjects } from "../source/source.ts";
 type StateFormat = "yaml" | "json";
 
 /**
- * Returns the text of a KPNG state file, with Services sorted by key and endpoints by hash.
+ * Returns the content of a KPNG state file, with Services sorted by key and endpoints by hash.
  *
- * KPNG rejects unknown keys, so our own ones (`serving`, `podcidrs`, `proxyname` …) appear only where KPNG's keys
- * cannot express the value; `createdseconds` and `uid` only for Services that share an address. The format holds no
- * trigger times, and no slices without endpoints or without a Service.
+ * KPNG rejects unknown keys, so our own keys (`serving`, `podcidrs`, `proxyname` …) appear only where KPNG's keys
+ * cannot express the value. Of these, `createdseconds` and `uid` appear only for Services that share an address. The
+ * format cannot hold trigger times, or slices without endpoints or without a Service.
  *
  * Pure and deterministic. *Cost:* 1.4 s for 5 000 Services of 10 endpoints, 25 MB of text.
  */
@@ -33,13 +33,13 @@ export function formatState(objects: ClusterObjects, format: StateFormat = "yaml
       endpoints: statesOfEndpoints(slicesByService.get(serviceKey(service)) ?? []),
     })),
   };
-  // A number of JSON cannot hold the hash of an endpoint, which no reader needs.
+  // The hash of an endpoint, which no reader needs, does not fit into a JSON number.
   if (format === "json")
     return `${JSON.stringify(state, (_key, value) => (typeof value === "bigint" ? undefined : value))}\n`;
   return `${linesOf(state).join("\n")}\n`;
 }
 
-/** Returns the addresses that several Services have: only there does the age of a Service mean anything. */
+/** Returns the addresses that several Services share. The age of a Service matters only for these addresses. */
 function sharedAddresses(services: readonly Service[]): ReadonlySet<string> {
   const owners = new Map<string, Service>();
   const shared = new Set<string>();
@@ -82,7 +82,7 @@ function stateOfNode(node: Node): Value {
   };
 }
 
-/** With `hasAge`, the value has the creation and the UID of the Service. */
+/** If `hasAge`, the value includes the creation time and the UID of the Service. */
 function stateOfService(service: Service, hasAge: boolean): Value {
   const { clientIPAffinitySeconds: timeoutseconds, proxyModeLoadBalancerIPs } = service;
   const hasProxyModeIPs = proxyModeLoadBalancerIPs.v4.length + proxyModeLoadBalancerIPs.v6.length > 0;
@@ -166,7 +166,10 @@ function sorted(entries: Readonly<Record<string, string>>): Value {
 type Value = Scalar | readonly Value[] | { readonly [key: string]: Value | undefined };
 type Scalar = string | number | bigint | boolean | null;
 
-/** Returns the lines of a value, as gopkg.in/yaml.v2 writes it: the items of a list begin at the column of its key. */
+/**
+ * Returns the lines of a value, as gopkg.in/yaml.v2 writes it: the items of a list begin in the same column as the
+ * list's key.
+ */
 function linesOf(value: Exclude<Value, Scalar>): string[] {
   if (isList(value)) {
     return value.flatMap((item) => {
@@ -197,14 +200,14 @@ function textOf(value: Scalar): string {
 }
 
 /**
- * Formats text as a YAML scalar, unquoted if every reader of YAML 1.1 and 1.2 reads it as this text: words without a
- * meaning in YAML 1.1 (unlike "yes" and "n"), IPv4 addresses and CIDRs. In YAML 1.1, "1:20" is a number and
- * "2001-01-01" a date.
+ * Formats a string as a YAML scalar. It stays unquoted only if every reader of YAML 1.1 and 1.2 reads it as the same
+ * string: words without a meaning in YAML 1.1 (unlike "yes" and "n"), IPv4 addresses and CIDRs. In YAML 1.1, "1:20" is
+ * a number and "2001-01-01" a date.
  */
 export function scalar(text: string): string {
   if (isWord.test(text)) return isSpecial.test(text) ? `"${text}"` : text;
   if (isIPv4.test(text)) return text;
-  // YAML must escape more than JSON: DEL, C1 control characters and the line separators.
+  // YAML must escape more characters than JSON: DEL, C1 control characters and the line separators.
   return JSON.stringify(text).replace(
     /[\p{Cc}\u2028\u2029\ufeff]/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,

@@ -13,8 +13,8 @@ import { formatState } from "./format-state.ts";
 
 /**
  * The sink `to-file`: writes the cluster state in KPNG's format after each revision. Revisions that arrive during a
- * write are written together. A failed write (disk full, no permission) is logged, reported in health, and retried; with
- * `isOnce`, the task rejects with WRITE_FAILED.
+ * write are written together. A failed write (disk full, no permission) is logged, reported in health, and retried; if
+ * `isOnce`, the task rejects with WRITE_FAILED instead.
  */
 export function stateFileSink(options: StateFileOptions): Task {
   return { name: part, run: (signal) => run(options, signal) };
@@ -24,7 +24,7 @@ export interface StateFileOptions {
   readonly store: Store;
   /** File to write, as JSON if its name ends in ".json"; "-" for standard output. */
   readonly path: string;
-  /** True to end after the first state. Default false; always for standard output. */
+  /** True to end after the first state. Default false; always true for standard output. */
   readonly isOnce?: boolean | undefined;
   readonly log: Log;
   readonly health: Health;
@@ -67,14 +67,15 @@ function objectsOf(snapshot: Snapshot): ClusterObjects {
 }
 
 /**
- * Replaces the content of a file atomically, by a draft beside it. The file keeps its mode; of a symbolic link, the
- * target is replaced. Errors: WRITE_FAILED with the path. The file is then unchanged, and no draft is left.
+ * Replaces the content of a file atomically, by renaming a draft in the same folder. The file keeps its mode; if it is
+ * a symbolic link, its target is replaced. Errors: WRITE_FAILED with the path; the file is then unchanged, and no draft
+ * is left.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
   try {
     const target = await realpath(path).catch(() => path);
     const stats = await stat(target).catch(() => undefined);
-    // The rename below would replace a device such as /dev/null by a file.
+    // The rename below would replace a device such as /dev/null with a file.
     if (stats?.isFile() === false) throw new Error("it exists and is not a regular file");
     // Readers of folders ignore dot files.
     const draft = join(dirname(target), `.${basename(target)}.tmp`);

@@ -9,8 +9,8 @@ import type { ClusterObjects, ObjectChange } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-// Pure functions from snapshot to snapshot, for the store. Unchanged values stay the same objects: all comparisons of
-// snapshots rely on it.
+// Pure functions from snapshot to snapshot, for the store. Unchanged values stay the same objects; all comparisons of
+// snapshots rely on this.
 
 /** Returns the snapshot after one change, or `snapshot` itself if no value changed. */
 export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot {
@@ -34,7 +34,7 @@ export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot 
   }
 }
 
-/** Returns the snapshot with complete lists in place of the objects of their kinds, or `snapshot` itself if equal. */
+/** Returns the snapshot with all objects of the listed kinds replaced, or `snapshot` itself if nothing changed. */
 export function replaceObjects(snapshot: Snapshot, objects: ClusterObjects): Snapshot {
   const { services, slices, nodes, serviceCIDRs } = objects;
   let next = snapshot;

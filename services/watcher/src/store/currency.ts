@@ -7,24 +7,24 @@ import type { CurrencySink, Origin, Versions } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * How new the state of a store is, as its source reports: the position of each snapshot, and whether the newest one is
- * known to be that of the source's server.
+ * How new the state of a store is, according to its source: the position of each snapshot, and whether the newest
+ * snapshot is known to be the current state of the source's server.
  */
 export class Currency implements CurrencySink {
   readonly #instance: string;
   readonly #listeners = new Set<(event: CurrencyEvent) => void>();
-  /** Versions up to which the state is that of the source. */
+  /** Versions up to which the state is equal to the source's. */
   readonly #current = new Map<PositionKind, bigint>();
   /** Versions of the list or event that last changed each kind. */
   readonly #changed = new Map<PositionKind, bigint>();
   #staleReason: string | undefined;
 
-  /** `instance`: source of positions whose versions are revisions of the store. */
+  /** `instance` becomes the source of positions whose versions are revisions of the store. */
   constructor(instance: string) {
     this.#instance = instance;
   }
 
-  /** Why it is unknown whether the state is current; undefined while it is known. */
+  /** The reason why it is unknown whether the state is current; undefined while the state is known to be current. */
   get staleReason(): string | undefined {
     return this.#staleReason;
   }
@@ -49,12 +49,15 @@ export class Currency implements CurrencySink {
   confirm(versions: Versions): void {
     for (const kind of positionKinds) {
       const version = versions[kind];
-      // Not the maximum: an etcd that lost data counts from a lower version.
+      // This is not the maximum, because an etcd that lost data counts from a lower version.
       if (version !== undefined) this.#current.set(kind, version);
     }
   }
 
-  /** Returns the position of the snapshot `next`; `before` is the one before. Call it for each update, in order. */
+  /**
+   * Returns the position of the snapshot `next`; `before` is the previous snapshot. To be called for each update, in
+   * order.
+   */
   positionOf(before: Snapshot, next: Snapshot, revision: number, origin: Origin | undefined): Position {
     if (origin?.position !== undefined) return origin.position;
     const { versions = {}, clusterId } = origin ?? {};
@@ -75,7 +78,7 @@ export class Currency implements CurrencySink {
   }
 }
 
-/** A store became stale or fresh. */
+/** Event that a store became stale or fresh. */
 type CurrencyEvent = { readonly kind: "stale"; readonly reason: string } | { readonly kind: "fresh" };
 
 function isChanged(before: Snapshot, next: Snapshot, kind: PositionKind): boolean {
@@ -83,7 +86,7 @@ function isChanged(before: Snapshot, next: Snapshot, kind: PositionKind): boolea
   return next[field] !== before[field];
 }
 
-/** Reports as log lines, health and a metric whether the state of a store is known to be current. */
+/** Reports whether the state of a store is known to be current, as log lines, health and a metric. */
 export function observeCurrency(
   { currency }: { readonly currency: Currency },
   { log, health, metrics }: { readonly log: Log; readonly health: Health; readonly metrics: Registry },
@@ -93,7 +96,7 @@ export function observeCurrency(
   const part = "source/current";
   currency.observe((event) => {
     if (event.kind === "stale") {
-      // Nodes prefer other watchers, and still need this one if all are stale.
+      // Nodes prefer other watchers, but still need this one if all watchers are stale.
       health.set(part, { isHealthy: false, isReady: true, reason: `the state may be out of date: ${event.reason}` });
       log.error("the state may be out of date", { reason: event.reason });
     } else {

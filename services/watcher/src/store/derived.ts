@@ -3,10 +3,10 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
  * A value that follows the snapshots: the encoded Services, their digests, the chunks of whole views. `at` computes the
- * value of a snapshot from that of an earlier one, so that a revision costs what it changed.
+ * value for a snapshot from the value for an earlier one, so that the cost of a revision depends on what it changed.
  *
  * **The problem.** One endpoint of 50 000 changes, and 1 000 streams need the change. Encoding all Services takes three
- * seconds; a queue of changes for each stream grows as long as its reader is slow.
+ * seconds; a queue of changes for each stream would grow for as long as its reader is slow.
  *
  * **The idea.** A snapshot never changes, and shares all equal objects with the next one. Any two snapshots can be
  * compared by reference, and a result that was computed for a shared object stays valid:
@@ -21,24 +21,24 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
  * ```
  *
  * Values are computed on demand, each from the ones above it. If revisions 42 to 50 arrive during one round (`Rounds`),
- * the next value is computed from 41 in one step. Results for two snapshots, such as the operations of a batch, are in
- * a {@link Between}.
+ * the next value is computed from 41 in one step. Results for a pair of snapshots, such as the operations of a batch,
+ * are kept in a {@link Between}.
  *
  * **Invariants.**
  *
- * 1. The store replaces an object only if its value changes (`applyChange`). An equal copy would cost time, but send
- *    nothing, because streams compare bytes.
- * 2. A value depends on its snapshot only; the base determines the cost. So requests may come in any order, also for
- *    snapshots of several stores. That is why one instance per process, at module level, is enough.
- * 3. A value lives as long as its snapshot. The newest value is also kept here, as the base of the next.
+ * 1. The store replaces an object only if its value changes (`applyChange`). An equal copy would cost time but cause
+ *    nothing to be sent, because streams compare bytes.
+ * 2. A value depends only on its snapshot; the base determines only the cost. Requests may therefore come in any order,
+ *    even for snapshots of several stores. That is why one instance per process, at module level, is enough.
+ * 3. A value lives as long as its snapshot. The newest value is also kept in this class, as the base of the next one.
  *
  * **Measured** with 5 000 Services of 10 endpoints: a changed slice takes 0.08 ms in the store, 0.01 ms to find its
  * Service, 0.1 ms for the Service's items and 0.1 ms for the operations and the digest of the first node. All 1 000
  * nodes together take 0.6 ms.
  *
- * **Rejected.** *A WeakMap from snapshots to values*: V8 frees its entries only in full collections, which came every
- * 40 changes instead of every 200 (docs/decisions/0024). *Computing all values at each revision*: most revisions are
- * never sent.
+ * **Rejected.** *A WeakMap from snapshots to values*: V8 frees its entries only in full garbage collections, which then
+ * occurred every 40 changes instead of every 200 (docs/decisions/0024). *Computing all values at each revision*: most
+ * revisions are never sent.
  */
 export class Derived<T> {
   readonly #empty: T;
@@ -46,8 +46,8 @@ export class Derived<T> {
   #last: { readonly snapshot: Snapshot; readonly value: T };
 
   /**
-   * `evolve` returns the value of `snapshot`, given that of an earlier one, which it must not change. `empty` is the
-   * value of the empty snapshot.
+   * `evolve` returns the value for `snapshot`, given the value for an earlier snapshot, which it must not modify.
+   * `empty` is the value for the empty snapshot.
    */
   constructor(empty: T, evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T) {
     this.#empty = empty;
@@ -66,7 +66,7 @@ export class Derived<T> {
     if (snapshot === emptySnapshot) return this.#empty;
     const values = valuesOf(snapshot) as Map<Derived<T>, T>;
     const value = getOrMake(values, this, () => this.#evolve(last.value, last.snapshot, snapshot));
-    // A request for an older snapshot must not replace the newest one as the base of the next.
+    // A request for an older snapshot must not replace the newest snapshot as the base of the next value.
     if (snapshot.revision >= last.snapshot.revision) this.#last = { snapshot, value };
     return value;
   }
@@ -74,7 +74,7 @@ export class Derived<T> {
 
 const derivedValues = Symbol("derived values");
 
-/** Returns the values of a snapshot, by their {@link Derived}. */
+/** Returns the values for a snapshot, keyed by their {@link Derived}. */
 function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown> }): Map<unknown, unknown> {
   const existing = snapshot[derivedValues];
   if (existing !== undefined) return existing;
@@ -84,15 +84,21 @@ function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown>
   return values;
 }
 
-/** Target snapshots for which a {@link Between} keeps values: the newest, and a few that slower subscribers need. */
+/**
+ * Maximum number of target snapshots for which a {@link Between} keeps values: the newest one, and a few that slower
+ * subscribers need.
+ */
 const maxTargets = 4;
 
-/** Start snapshots per target: all subscribers that keep up share one, and each one that lags has its own. */
+/**
+ * Maximum number of start snapshots per target. All subscribers that keep up share one start, and each subscriber that
+ * lags has its own.
+ */
 const maxStarts = 16;
 
 /**
- * A value that is computed from a pair of snapshots. Subscribers that keep up ask for the same pair, which is looked up
- * first. *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
+ * A value that is computed from a pair of snapshots. Subscribers that keep up all request the same pair, which is
+ * therefore looked up first. *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
  */
 export class Between<T, C = void> {
   readonly #make: (before: Snapshot, snapshot: Snapshot, context: C) => T;

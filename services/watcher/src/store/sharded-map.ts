@@ -1,11 +1,11 @@
-/** A put copies one shard and the array of shards. */
+/** Number of shards. A put copies one shard and the array of shards. */
 const shardCount = 512;
 
 /**
- * Immutable map with text keys: `with` returns a copy that shares all shards but one.
+ * Immutable map with string keys. `with` returns a copy that shares all shards but one.
  *
- * *Cost:* a put copies 512 pointers and 1/512 of the entries: microseconds at 100 000 entries, where copying a Map
- * takes milliseconds. The order of iteration is undefined.
+ * *Cost:* a put copies 512 pointers and 1/512 of the entries: this takes microseconds for 100 000 entries, whereas
+ * copying a Map takes milliseconds. The order of iteration is undefined.
  */
 export class ShardedMap<V> {
   static #empty = new ShardedMap<never>(
@@ -64,12 +64,13 @@ export class ShardedMap<V> {
   }
 
   /**
-   * Returns the keys whose values are not the same object in both maps, or that only one of them has. *Cost:* 512
-   * comparisons, and the entries of the shards that differ.
+   * Returns the keys whose values are not the same object in both maps, and the keys that only one map has. *Cost:* 512
+   * comparisons, plus the entries of the shards that differ.
    */
   *changedKeys(before: ShardedMap<V>): Iterable<string> {
     if (before === this) return;
-    // An index loop, because the arrays of entries() for 512 shards would cost more than the comparisons.
+    // Uses an index loop, because the arrays that entries() creates for 512 shards would cost more than the
+    // comparisons.
     for (let index = 0; index < shardCount; index += 1) {
       const shard = this.#shards[index];
       const old = before.#shards[index];

@@ -11,12 +11,12 @@ export interface Snapshot {
   readonly revision: number;
   /** True once all kinds have been listed completely. */
   readonly isSynced: boolean;
-  /** In milliseconds since 1970, with fractions; 0 for the empty initial state. */
+  /** In fractional milliseconds since 1970; 0 for the empty initial state. */
   readonly storedAtMs: number;
-  /** How new the state is. Its source is "" until something is stored. */
+  /** How new the state is. The position's source is "" until something is stored. */
   readonly position: Position;
   readonly services: ShardedMap<Service>;
-  /** Slices by Service, sorted by name. Includes Services that do not exist. */
+  /** Slices by Service, sorted by name. Includes slices of Services that do not exist. */
   readonly slicesByService: ShardedMap<readonly EndpointSlice[]>;
   readonly nodes: ShardedMap<Node>;
   /** CIDRs from which cluster IPs are allocated; empty if unknown. */
@@ -28,14 +28,14 @@ export interface Snapshot {
 /** A revision that has an OpenTelemetry trace, which the nodes continue. */
 export interface TracedRevision {
   readonly revision: number;
-  /** Traceparent of the span of the change that made the revision. */
+  /** Traceparent of the span for the change that created the revision. */
   readonly traceparent: string;
   readonly storedAtMs: number;
-  /** Number of nodes that may record spans, among all nodes behind this watcher; may be less than 1. */
+  /** Number of nodes, among all nodes behind this watcher, that may record spans; may be less than 1. */
   readonly nodes: number;
 }
 
-/** Limit for the traced revisions in a snapshot. */
+/** Maximum number of traced revisions in a snapshot. */
 export const maxTraces = 16;
 
 export const emptySnapshot: Snapshot = {
@@ -66,13 +66,13 @@ export interface Update extends Cause {
 /** Origin and start of an update of the store. */
 export interface Cause {
   readonly origin: Origin | undefined;
-  /** When the store began to apply it, in milliseconds since 1970, with fractions. */
+  /** Time at which the store began to apply the update, in fractional milliseconds since 1970. */
   readonly beganAtMs: number;
 }
 
 /**
- * Returns when the changes of the slices between two snapshots were triggered, e.g. by a pod, in milliseconds since
- * 1970: the annotation `endpoints.kubernetes.io/last-change-trigger-time`.
+ * Yields the times at which the slice changes between two snapshots were triggered, e.g. by a pod, in milliseconds
+ * since 1970. They come from the annotation `endpoints.kubernetes.io/last-change-trigger-time`.
  */
 export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<number> {
   for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {
@@ -83,7 +83,7 @@ export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<nu
   }
 }
 
-/** *Cost:* a walk over all slices. */
+/** Counts the objects of each kind. *Cost:* one pass over all slices. */
 export function countObjects({ services, slicesByService, nodes }: Snapshot) {
   let sliceCount = 0;
   let endpointCount = 0;

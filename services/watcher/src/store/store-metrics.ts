@@ -5,8 +5,8 @@ import { countObjects, type Update } from "./snapshot.ts";
 import type { Store } from "./store.ts";
 
 /**
- * Registers the metrics of a store. *Cost:* per revision, 1 500 pointer comparisons and the changed shards; per scrape,
- * a walk over all slices.
+ * Registers the metrics of a store. *Cost:* 1 500 pointer comparisons and the changed shards per revision, and one pass
+ * over all slices per scrape.
  */
 export function observeStore(store: Store, registry: Registry): void {
   const registers = [registry];

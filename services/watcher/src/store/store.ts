@@ -11,11 +11,11 @@ import { type Cause, emptySnapshot, maxTraces, type Snapshot, type TracedRevisio
 /**
  * Holds the cluster state of a watcher. A source writes to it, and everything else reads its snapshots.
  *
- * Each call of `apply` or `replace` that changes a value makes one snapshot. Readers that wait for a change
- * ({@link next}) get the newest snapshot only; observers get every revision ({@link observe}).
+ * Each call of `apply` or `replace` that changes a value creates one snapshot. Readers that wait for a change ({@link
+ * next}) get only the newest snapshot; observers get every revision ({@link observe}).
  */
 export class Store implements ClusterSink {
-  /** Random identity: revisions of different stores must not be compared. */
+  /** Random identity of the store, because revisions of different stores must not be compared. */
   readonly instance = randomUUID();
   /** How new the state is, and whether it is known to be current. */
   readonly currency = new Currency(this.instance);
@@ -40,7 +40,10 @@ export class Store implements ClusterSink {
     return this.#snapshot.position;
   }
 
-  /** Calls `observer` for each further revision, before readers can see it. It must be quick and not throw. */
+  /**
+   * Calls `observer` for each further revision, before readers can see it. The observer must be quick and must not
+   * throw.
+   */
   observe(observer: (update: Update) => void): void {
     this.#observers.add(observer);
   }
@@ -125,8 +128,10 @@ export class Store implements ClusterSink {
 const kinds: readonly Kind[] = ["services", "slices", "nodes"];
 
 interface StoreOptions {
-  /** Called for each revision before readers can see it; returns its trace, if it is traced. Must not throw. */
+  /**
+   * Called for each revision before readers can see it; returns the revision's trace if it is traced. Must not throw.
+   */
   readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
-  /** Milliseconds since 1970, with fractions. Default the wall clock. */
+  /** Returns fractional milliseconds since 1970. Default: the system clock. */
   readonly now?: (() => number) | undefined;
 }

@@ -5,13 +5,14 @@ import type { Store } from "../store/store.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/subscribers.ts";
 
 /**
- * Returns the function that a store calls for each revision (`StoreOptions.trace`). It starts a trace, or continues that
- * of the upstream watcher, and records the stages up to the store. It returns undefined if the trace is not sampled.
+ * Returns the function that a store calls for each revision (`StoreOptions.trace`). That function starts a trace, or
+ * continues the upstream watcher's trace, and records the stages up to the store. It returns undefined if the trace is
+ * not sampled.
  */
 export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
   return (update) => {
     const { before, next, origin, beganAtMs } = update;
-    // The first complete state is not a change upstream, so it does not continue the traces of the upstream watcher.
+    // The first complete state is not an upstream change, so it does not continue the traces of the upstream watcher.
     const upstream = before.isSynced ? origin?.upstream : undefined;
     // The upstream time 0 means unknown.
     const startMs = Math.min(upstream?.storedAtMs || Number.POSITIVE_INFINITY, origin?.receivedAtMs ?? beganAtMs);
@@ -34,13 +35,16 @@ export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevi
   };
 }
 
-/** Number of nodes that record their part of a trace: enough to compare nodes, few enough for any collector. */
+/** Number of nodes that record their part of a trace: enough to compare nodes, and few enough for any collector. */
 const tracedNodes = 50;
 
 /** Maximum number of objects and of trigger times in the attributes of a span. */
 const maxNamed = 10;
 
-/** Returns the attributes of a change. They name only objects that differ, although a list or file brings all. */
+/**
+ * Returns the attributes of a change. They name only the objects that differ, although a list or a file contains all
+ * objects.
+ */
 function describe({ origin, before, next, instance }: Update): SpanAttributes {
   const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
   const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);
@@ -65,9 +69,11 @@ function firstOf<T>(values: Iterable<T>): readonly T[] {
 }
 
 /**
- * Records how long the views of a traced revision took to compute and to send: two spans for all subscribers together.
+ * Records how long it took to compute and to send the views of a traced revision, as two spans for all subscribers
+ * together.
  *
- * *Bound:* the traced revisions of the last half second. *Cost* of a batch without a traced revision: a comparison.
+ * *Bound:* the traced revisions of the last half second. *Cost:* one comparison for each batch without a traced
+ * revision.
  */
 export class TraceSends implements DeliveryFollower {
   readonly #store: Store;
@@ -84,7 +90,7 @@ export class TraceSends implements DeliveryFollower {
 
   sent(_recipient: Recipient, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
     const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
-    // A whole view is sent because a stream begins, not because the cluster changed.
+    // A whole view (`after` 0) is sent because a stream begins, not because the cluster changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
     const sends = getOrMake(this.#sending, traced.revision, () => {
       this.#later(() => this.#end(traced));
@@ -113,7 +119,7 @@ export class TraceSends implements DeliveryFollower {
   }
 }
 
-/** Time for which the sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
+/** Time during which the sends of a revision share spans, in milliseconds. Later sends get their own spans. */
 const windowMs = 500;
 
 interface Sends {

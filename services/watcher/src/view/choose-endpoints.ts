@@ -3,8 +3,8 @@ import { assertNever } from "@kpng/model/narrowing.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**
- * Chooses the endpoints of one service port and family that a node uses. `ClassChoice` uses the same rules for a
- * class of nodes.
+ * Chooses the endpoints that a node uses for one service port and family. `ClassChoice` uses the same rules for a class
+ * of nodes.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
  *   and still serve, regardless of hints.
@@ -34,8 +34,9 @@ export function chooseEndpoints<C extends Candidate>(
 export function clusterRule(candidates: readonly Candidate[], { name, zone }: ChoosingNode): SetRule {
   const rule = anyRule(candidates);
   if (rule !== "ready") return rule;
-  // Hints count only if all ready endpoints have them and one names this node: otherwise, following them could leave
-  // the node without endpoints. A node without a zone is in zone "", as in kube-proxy. An empty hint names no node.
+  // Hints count only if all ready endpoints have hints and one of them names this node; otherwise, following the hints
+  // could leave the node without endpoints. A node without a zone is in zone "", as in kube-proxy. An empty hint names
+  // no node.
   let [allNameNodes, allNameZones, isNamed, isZoneNamed] = [true, true, false, false];
   for (const { conditions, hintedNodes, hintedZones } of candidates) {
     if (!conditions.ready) continue;
@@ -49,7 +50,7 @@ export function clusterRule(candidates: readonly Candidate[], { name, zone }: Ch
   return allNameZones && isZoneNamed ? "zone-hints" : "ready";
 }
 
-/** Returns the rule for candidates without regard to hints. */
+/** Returns the rule that applies to the candidates regardless of hints. */
 function anyRule(candidates: readonly Candidate[]): "ready" | "draining" | "none" {
   if (candidates.some(({ conditions }) => conditions.ready)) return "ready";
   return candidates.some(isDraining) ? "draining" : "none";

@@ -4,15 +4,15 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import type { Candidate } from "./choose-endpoints.ts";
 
 /**
- * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates of the
- * same address and port, for example of a pod that moves between slices.
+ * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates with the
+ * same address and port, such as those of a pod that moves between slices.
  *
  * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
- * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
- * the first by slice name and content, where kube-proxy takes any.
+ * address of a terminating pod may already belong to the next pod. After that, a ready endpoint wins, then a serving
+ * one, and then the first one by slice name and content (kube-proxy takes an arbitrary one).
  *
- * Pure. *Cost:* O(endpoints × ports). With `before`, the result for earlier slices of the same Service, slices that are
- * the same objects cost a look-up of each address.
+ * Pure. *Cost:* O(endpoints × ports). If `before`, the result for earlier slices of the same Service, is given, slices
+ * that are the same objects cost only one look-up per address.
  */
 export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSlices): MergedSlices {
   const reusable = before?.parts.filter((part) => !part.hasLosers) ?? [];
@@ -41,33 +41,35 @@ export interface PortEndpoint extends Candidate {
   readonly group: PortGroup;
 }
 
-/** Identifies the port endpoints of a Service among which a node chooses. *Shape:* family, protocol and port name. */
+/**
+ * Identifies a set of port endpoints of a Service from which a node chooses. *Shape:* family, protocol and port name.
+ */
 export type PortGroup = string;
 
 export interface MergedEndpoint {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
   readonly index: number;
-  /** By family and port; undefined if another endpoint with the same address and port replaces it. */
+  /** One element for each family and port; undefined if another endpoint with the same address and port replaces it. */
   readonly portEndpoints: readonly (PortEndpoint | undefined)[];
 }
 
 interface MergedPart {
   readonly slice: EndpointSlice;
   readonly endpoints: readonly MergedEndpoint[];
-  /** True if an endpoint of another slice replaces a port endpoint of this one. */
+  /** True if an endpoint of another slice replaces a port endpoint of this slice. */
   readonly hasLosers: boolean;
   addresses?: ReadonlySet<string> | undefined;
 }
 
 export interface MergedSlices {
-  /** One for each slice. Two states of a Service share the parts of unchanged slices without losers. */
+  /** One part for each slice. Two states of a Service share the parts of unchanged slices without losers. */
   readonly parts: readonly MergedPart[];
   readonly endpoints: readonly MergedEndpoint[];
   readonly groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]>;
 }
 
-/** Returns the group of a port; a port without a protocol has a group of its own for each name. */
+/** Returns the group of a port; ports without a protocol have a separate group for each name. */
 function portGroup(family: Family, port: EndpointPort | undefined): PortGroup {
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
 }
@@ -80,7 +82,7 @@ function makePart(slice: EndpointSlice): MergedPart {
   return { slice, endpoints, hasLosers: false };
 }
 
-/** Cached group names by port: the endpoints of a slice share their port objects. */
+/** Cached group names by port object, because the endpoints of a slice share their port objects. */
 type GroupNames = Readonly<Record<Family, Map<EndpointPort | undefined, PortGroup>>>;
 
 function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupNames): PortEndpoint[] {
@@ -93,7 +95,7 @@ function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupN
       return { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port, group };
     });
   };
-  // Not flatMap, whose result has spare capacity for 16 elements: there is a list for each endpoint.
+  // The result of flatMap would have spare capacity for 16 elements, in a list for each endpoint.
   return ofFamily("v4").concat(ofFamily("v6"));
 }
 
@@ -101,7 +103,10 @@ const noPort = [undefined] as const;
 
 const noLosers: ReadonlySet<PortEndpoint> = new Set();
 
-/** True if no address of a part occurs twice in the parts, so that none of its port endpoints loses or wins. */
+/**
+ * True if each address of a part occurs only once in all parts, so that none of the part's port endpoints loses or
+ * wins.
+ */
 function hasUniqueAddresses(part: MergedPart, parts: readonly MergedPart[]): boolean {
   const addresses = addressesOf(part);
   const count = part.slice.endpoints.reduce((sum, { addresses }) => sum + addresses.v4.length + addresses.v6.length, 0);
@@ -110,13 +115,16 @@ function hasUniqueAddresses(part: MergedPart, parts: readonly MergedPart[]): boo
   );
 }
 
-/** Returns the addresses of a part, and caches them in it: parts are compared whenever another slice changes. */
+/**
+ * Returns the addresses of a part, and caches them in the part, because parts are compared whenever another slice
+ * changes.
+ */
 function addressesOf(part: MergedPart): ReadonlySet<string> {
   part.addresses ??= new Set(part.slice.endpoints.flatMap(({ addresses }) => [...addresses.v4, ...addresses.v6]));
   return part.addresses;
 }
 
-/** Returns all but the best of the port endpoints with the same group, address and port. */
+/** For each group, address and port, returns all port endpoints except the best one. */
 function findLosers(parts: readonly MergedPart[]): ReadonlySet<PortEndpoint> {
   const losers = new Set<PortEndpoint>();
   const claims = new Map<PortGroup, Map<number | undefined, Map<string, PortEndpoint>>>();
@@ -153,7 +161,7 @@ function withoutLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): Mer
   return { ...part, endpoints, hasLosers: true };
 }
 
-/** Within a slice, compares contents, because a relay does not know the order. */
+/** Endpoints of one slice are compared by content, because a relay does not know their order. */
 function isBetterThan(one: PortEndpoint, other: PortEndpoint): boolean {
   const [rankOne, rankOther] = [rank(one.endpoint), rank(other.endpoint)];
   if (rankOne !== rankOther || one.slice !== other.slice) return rankOne > rankOther;

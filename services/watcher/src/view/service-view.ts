@@ -15,20 +15,22 @@ import {
 } from "./merge-slices.ts";
 
 /**
- * Returns one Service as the view of a node contains it: the endpoints that the node uses, and for which traffic.
+ * Returns one Service as it appears in the view of a node: with the endpoints that the node uses, and the traffic for
+ * which it uses them.
  *
  * **The problem.** Which endpoints get traffic with policy Cluster, and which with policy Local? Do topology hints
- * apply? What if only terminating pods are left? May the node reject packets, or has another node an endpoint? The
- * answers differ by port and family: a pod without a named port, or an IPv6 slice that lags behind in a rollout, must
- * not affect other ports and families.
+ * apply? What if only terminating pods are left? May the node reject packets, or does another node have an endpoint?
+ * The answers differ by port and family: a pod without a named port, or an IPv6 slice that lags behind in a rollout,
+ * must not affect other ports and families.
  *
  * **The idea.** A *port endpoint* is one endpoint for one port in one family. Four pure steps:
  *
  * 1. `mergeSlices` groups the port endpoints of all slices by family, protocol and port name, and removes duplicates.
  * 2. `chooseEndpoints` finds, for each group, the port endpoints in the sets "cluster" and "local", as kube-proxy does.
- * 3. `viewEndpoints` makes one item of an endpoint whose ports are all used alike, otherwise an item for each use.
- * 4. `portFlags` tells for each port and family whether any node has an endpoint: a node without one then drops packets
- *    instead of rejecting them.
+ * 3. `viewEndpoints` creates one item for an endpoint whose ports are all used in the same way, and otherwise one item
+ *    for each use.
+ * 4. `portFlags` determines for each port and family whether any node has an endpoint. If so, a node without one drops
+ *    packets instead of rejecting them.
  *
  * **Example.** A NodePort Service with the ports http (TCP) and dns (UDP), and externalTrafficPolicy Local:
  *
@@ -39,17 +41,19 @@ import {
  * web-0      n1     terminates and serves    http, dns   dns:  cluster, local       dns:  cluster
  * ```
  *
- * New connections to http avoid web-0, because others are ready. It still serves dns, where nobody else is left. Chosen
- * for the whole Service, nodes would have rejected dns. The items of n1 are web-0 with port dns, web-1, and web-2.
+ * New connections to http avoid web-0, because other endpoints are ready. It still serves dns, for which no other
+ * endpoint is left. If endpoints were chosen for the whole Service, nodes would reject dns. The items of n1 are web-0
+ * with port dns, web-1, and web-2.
  *
- * **Invariants.** The view depends on the Service, its slices, and the node's name and zone, in no order. The key of an
- * item depends on that endpoint alone, so that two watchers agree on it (`endpointKey`). `kpng explain` prints the
- * rules by which `chooseEndpoints` decided; nothing is decided a second time.
+ * **Invariants.** The view depends only on the Service, its slices (in any order), and the node's name and zone. The
+ * key of an item depends only on its endpoint, so that two watchers agree on the key (`endpointKey`). `kpng explain`
+ * prints the rules by which `chooseEndpoints` decided; nothing is decided a second time.
  *
- * **For many nodes**, streams compute the same result from `ClassChoice` and `Overlay`; tests compare both byte
- * for byte. Only `kpng explain` and the tests call this function.
+ * **For many nodes**, streams compute the same result from `ClassChoice` and `Overlay`; tests compare both byte for
+ * byte. Only `kpng explain` and the tests call this function.
  *
- * **Rejected.** *A choice in each backend*: all would repeat these rules, and every node would get all endpoints.
+ * **Rejected.** *A choice in each backend*: every backend would repeat these rules, and every node would receive all
+ * endpoints.
  *
  * If a state file causes two items with the same key, the later one wins. Pure; O(endpoints of the Service × ports).
  */
@@ -108,14 +112,14 @@ function hasEndpoints(usable: ReadonlySet<PortGroup>, family: Family, port: Serv
   return (
     usable.has(`${family} ${port.protocol} ${port.name}`) ||
     usable.has(`${family}  ${port.name}`) ||
-    // An endpoint without ports serves the target port, to which only an unnamed service port leads.
+    // An endpoint without ports serves the target port, which only an unnamed service port can reach.
     (port.name === "" && usable.has(family))
   );
 }
 
 /**
- * Returns the endpoint sets that a Service needs. Pods and the node itself may use an external address; they get set
- * "cluster" whatever the external policy is. The view of a headless Service contains all endpoints.
+ * Returns the endpoint sets that a Service needs. Pods and the node itself may use an external address; set "cluster"
+ * applies to their traffic, whatever the external policy is. The view of a headless Service contains all endpoints.
  */
 export function neededSets(service: Service): NeededSets {
   return {
@@ -124,13 +128,13 @@ export function neededSets(service: Service): NeededSets {
   };
 }
 
-/** In neither set: new connections do not go there. */
+/** Use of an endpoint in neither set: it gets no new connections. */
 const forOldFlows: EndpointUse = { cluster: false, local: false };
 
 /**
  * Returns the use of a port endpoint that is in neither set; undefined if no view contains it. A serving UDP endpoint
- * may still have flows, although it drains or hints lead elsewhere. Views contain it, so that nodes delete only the
- * conntrack entries of endpoints that are gone. Source: kube-proxy `conntrack/cleanup.go`.
+ * may still have flows even if it is draining or hints lead elsewhere. Views contain such an endpoint, so that nodes
+ * delete only the conntrack entries of endpoints that no longer exist. Source: kube-proxy `conntrack/cleanup.go`.
  */
 export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {
   const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;
@@ -138,9 +142,9 @@ export function useInNoSet(service: Service, { conditions, port }: PortEndpoint)
 }
 
 /**
- * Returns an endpoint as the view of a node contains it: one item if all ports and families have the same use,
- * otherwise one for each use and family, with its ports and addresses. Ports without a use are left out. Pure; O(ports
- * × families).
+ * Returns an endpoint as it appears in the view of a node: as one item if all ports and families have the same use,
+ * otherwise as one item for each use and family, with the corresponding ports and addresses. Ports without a use are
+ * left out. Pure; O(ports × families).
  */
 export function viewEndpoints(
   service: Service,
@@ -198,7 +202,7 @@ function onlyFamily(addresses: AddressSet, family: Family): AddressSet {
   return family === "v4" ? { v4: addresses.v4, v6: [] } : { v4: [], v6: addresses.v6 };
 }
 
-/** Returns what the view of a node says about the node itself; undefined if the node is not in the cluster. */
+/** Returns the part of a node's view that describes the node itself; undefined if the node is not in the cluster. */
 export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | undefined {
   const node = snapshot.nodes.get(nodeName);
   if (node === undefined) return undefined;
@@ -206,7 +210,7 @@ export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | u
   return { name, zone, addresses, podCIDRs, isEligible, serviceCIDRs: snapshot.serviceCIDRs };
 }
 
-/** The node may be unknown to the cluster; it then has no zone. */
+/** Returns the node for which endpoints are chosen. If the cluster does not know it, it has no zone. */
 export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
   return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };
 }
