@@ -38,15 +38,15 @@ export interface Endpoint {
    */
   readonly addresses: AddressSet;
   /**
-   * Empty if the Service has no ports either (a headless Service), or if the source does not name any: then the endpoint
-   * serves the target port of a Service port without a name.
+   * Empty if the Service itself has no ports (a headless Service), or if the source does not list any. In the latter
+   * case, the endpoint serves the target port of the unnamed Service port.
    */
   readonly ports: readonly EndpointPort[];
   readonly conditions: EndpointConditions;
   /** "" if the endpoint is not a pod. */
   readonly podName: string;
   readonly hostname: string;
-  /** Node that it runs on; "" if unknown: then it counts as on no node. */
+  /** Node that the endpoint runs on; "" if unknown, in which case the endpoint is not on-node for any node. */
   readonly nodeName: string;
   /** Zone that the endpoint runs in; "" if unknown. */
   readonly zone: string;
@@ -69,9 +69,9 @@ export interface EndpointSlice {
   readonly serviceName: string;
   readonly endpoints: readonly Endpoint[];
   /**
-   * How a view names the pods of this slice (`ViewEndpoint.key`). True: by the bare pod name, as KPNG does, for a Service
-   * of a state file, in which a pod occurs once. False: by the pod name and a hash, for a slice of the cluster, because a
-   * pod may be in several slices of the Service, one per family and set of ports.
+   * How a view names the pods of this slice (`ViewEndpoint.key`). If true, the key is the bare pod name, as in KPNG;
+   * this is the case for a Service in a state file, where each pod occurs once. If false, the key is the pod name with
+   * a hash, because a pod in the cluster may be in several slices of a Service, one per family and set of ports.
    */
   readonly hasPodKeys: boolean;
   /** Annotation `endpoints.kubernetes.io/last-change-trigger-time`, in milliseconds since 1970; undefined if absent. */
@@ -81,8 +81,8 @@ export interface EndpointSlice {
 /**
  * Identity of a slice.
  *
- * *Shape:* `namespace/service/slice`. It contains the Service because the store keeps slices by Service, and finds one
- * by its key alone. So a slice that moves to another Service gets another key.
+ * *Shape:* `namespace/service/slice`. The key contains the Service because the store groups slices by Service and must
+ * find a slice by its key alone. A slice that moves to another Service therefore gets another key.
  */
 export type SliceKey = `${string}/${string}/${string}`;
 

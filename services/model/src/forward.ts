@@ -3,9 +3,10 @@
  * compares it with the position of its own state ({@link ForwardGate}), so that the node or relay never goes back
  * (docs/design/views.md).
  *
- * Each kind has two versions: `services`, at which this watcher last saw Services change, and `current.services`, up to
- * which it knows that nothing else has changed. A state is not older than another one if its `current` version has reached
- * the other's version. In the example, A → B means that a node that holds the state of A is offered that of B:
+ * Each kind has two versions: for Services, `services` is the version at which this watcher last saw them change, and
+ * `current.services` is the version up to which it knows that nothing else has changed. A state is not older than
+ * another one if its `current` version has reached the other's version. In this example, A → B means that a node that
+ * holds the state of A is offered the state of B:
  *
  * ```text
  * Services change at 100, and not again
@@ -41,7 +42,7 @@ export function kubeSource(clusterId: string | undefined): string {
 }
 
 /**
- * How an offered state relates to the held one, which was applied last.
+ * How an offered state relates to the held state, which is the last one that was applied.
  *
  * - covers: the offered state is not older.
  * - behind: the offered state may be older for at least one kind.
@@ -102,14 +103,14 @@ export class ForwardGate {
       },
     });
     const relation = relate(position, held);
-    // In doubt are older states, states of another cluster, and states of a stale watcher: its server does not answer, so
-    // another watcher may have a newer one. After a restart only older states are: a node that has applied nothing yet is
-    // better served by any state of its own or a new cluster than by waiting.
+    // Older states, states of another cluster, and states from a stale watcher are in doubt. A stale watcher's server
+    // does not answer, so another watcher may have a newer state. After a restart, only older states are in doubt: a
+    // node that has applied nothing yet is better served by any state of its own or a new cluster than by waiting.
     const isInDoubt =
       relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
     if (!isInDoubt) return accept("apply", position);
-    // The node has this state already. It keeps its own position, which is higher: with the offered one, a state between
-    // the two would no longer be recognized as older.
+    // The node already has this state. It keeps its own position, which is higher: with the offered position, a state
+    // between the two would no longer be recognized as older.
     if (isUnchanged) return accept("apply", held);
     const nowMs = this.#nowMs();
     const firstMs = refusals !== undefined && this.#isRecent(refusals.lastMs) ? refusals.firstMs : nowMs;
@@ -169,8 +170,9 @@ interface Refusals {
 }
 
 /**
- * Orders offers that are all in doubt. A watcher that is not stale comes first: after a restore of etcd, it has lower
- * versions than one that was cut off before. Then the cluster of the held state, then the higher versions.
+ * Compares two offers that are in doubt. An offer from a watcher that is not stale is better: after an etcd restore, it
+ * has lower versions than an offer from a watcher that was cut off before. Next, an offer from the cluster of the held
+ * state is better, and then the offer with the higher versions.
  */
 function isAtLeastAsGood(a: Offer, b: Offer, held: Position | undefined): boolean {
   const rank = ({ position, isStale = false }: Offer): readonly bigint[] => [

@@ -33,15 +33,14 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * API server away    UNAVAILABLE: the node keeps its rules and tries again
  * ```
  *
- * A call is checked when it begins, and every few seconds while it lasts, but not for each message: a refused or expired
- * token, or a withdrawn CA, ends it.
+ * A call is checked when it begins, and then every few seconds, but not for each message. A refused or expired token,
+ * or a withdrawn CA, ends the call.
  *
  * **Rejected.** *The common name of a certificate*: issuers restrict URI names by policy, and one certificate can hold
  * several. *The kubelet's certificate* (`system:node:n1`): its CA also signs certificates of other clients, and a
  * backend would need the kubelet's key. *Client addresses*: pods on the host network share them. *Our own verification
  * of token signatures*: it would take 300 lines, three options and keys installed on relays, and deleted pods would
- * keep their rights.
- * *Tokens over plain TCP*: anybody on the network path could read and use them.
+ * keep their rights. *Tokens over plain TCP*: anybody on the network path could read and use them.
  */
 export interface Rights {
   /** Nodes whose views the client may read, and whose changes it may acknowledge; "all" for every node. */
@@ -84,7 +83,7 @@ export function joinRights(connection: Rights, token: Rights): Rights {
     hasState: connection.hasState || token.hasState,
     hasInspection: connection.hasInspection || token.hasInspection,
     identity: [connection.identity, token.identity].filter((identity) => identity !== "").join(" and "),
-    // With an accepted token, the problem of the certificate no longer matters.
+    // If the token is accepted, a problem with the certificate no longer matters.
     problem: token.problem ?? (token.identity === "" ? connection.problem : undefined),
   };
 }
@@ -105,7 +104,7 @@ export function rightsOfConnection(
   if (trustsLoopback && isLoopback(socket.remoteAddress ?? "")) return everyRight("a client on this machine");
   if (allowsAnonymous) return everyRight("an anonymous client");
   const certificate = socket.getPeerCertificate?.();
-  // {} or null if the client presented no certificate.
+  // The value is {} or null if the client presented no certificate.
   if (!certificate?.subject) return noRights;
   const name = firstOf(certificate.subject.CN);
   const refuse = (reason: string): Rights => {
@@ -115,7 +114,8 @@ export function rightsOfConnection(
   };
   // The TLS listener has verified the certificate.
   if (socket.authorized !== true) return refuse(describeRefusal(String(socket.authorizationError)));
-  // A resumed session has the certificate of the first one, and is not verified again: it may have expired since.
+  // A resumed session has the certificate of the original session. The certificate is not verified again, so it may
+  // have expired in the meantime.
   if (Date.parse(certificate.valid_to) <= nowMs) return refuse("it has expired");
   return rightsOfCertificate(certificate.subjectaltname, name);
 }

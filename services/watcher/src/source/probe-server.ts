@@ -3,9 +3,9 @@ import { Gauge, type Registry } from "prom-client";
 import type { CurrencySink } from "./source.ts";
 
 /**
- * Asks a server every `staleAfterMs` / 3 whether the state of the source is current: a watch of a frozen server looks
- * like a quiet one. The source becomes stale within 4/3 × `staleAfterMs` after the last answer, and at once if the
- * answer is that the state is out of date. Ends when `signal` aborts; never rejects.
+ * Asks a server every `staleAfterMs` / 3 whether the state of the source is current, because a watch on a frozen server
+ * looks like a quiet watch. The source becomes stale within 4/3 × `staleAfterMs` after the last answer, and immediately
+ * if the answer is that the state is out of date. Ends when `signal` aborts; never rejects.
  */
 export async function probeServer(
   { ask, currency, staleAfterMs = standardStaleAfterMs, onSilent, clock = realClock }: ProbeOptions,
@@ -31,10 +31,10 @@ export async function probeServer(
 export const standardStaleAfterMs = 15_000;
 
 /**
- * Answer of a server about the state of the source.
+ * A server's answer about the state of the source.
  *
- * - current: it equals the server's.
- * - behind: it may be older than the server's, or is that of another cluster.
+ * - current: the state equals the server's.
+ * - behind: the state may be older than the server's, or belongs to another cluster.
  * - silent: the server did not answer all requests of the probe.
  */
 export type ProbeAnswer =
@@ -48,12 +48,14 @@ interface ProbeOptions {
   readonly currency: CurrencySink;
   /** Time without an answer after which the source is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
-  /** Called after each probe by which the source is stale because the server is silent. */
+  /** Called after each probe that finds the source stale because the server is silent. */
   readonly onSilent?: (() => void) | undefined;
   readonly clock?: Clock | undefined;
 }
 
-/** Gauge kpng_source_connected. The label `kind` is "all" for the source `api`, whose one stream carries all kinds. */
+/**
+ * Gauge kpng_source_connected. The label `kind` is "all" for the source `api`, whose single stream carries all kinds.
+ */
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {

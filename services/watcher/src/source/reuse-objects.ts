@@ -1,14 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 
-/** Returns `old` itself if `value` equals it, otherwise `value`: the store compares objects by reference. */
+/** Returns `old` itself if `value` equals it, otherwise `value`, because the store compares objects by reference. */
 export function reuseValue<T>(old: T | undefined, value: T): T {
   return old !== undefined && isDeepStrictEqual(old, value) ? old : value;
 }
 
 /**
- * Returns `old` itself if `slice` equals it except for `triggeredAtMs`: a new trigger time alone is not a change.
- * Otherwise returns `slice` with the unchanged endpoints of `old`.
+ * Returns `old` itself if `slice` equals it except for `triggeredAtMs`, because a new trigger time alone is not a
+ * change. Otherwise returns `slice` with the unchanged endpoints of `old`.
  */
 export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice): EndpointSlice {
   if (old === undefined || old === slice) return slice;
@@ -17,8 +17,9 @@ export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice)
 }
 
 /**
- * Returns `slice` with the endpoint objects of `before` wherever they are equal: an update repeats up to a hundred
- * endpoints, of which usually one has changed. Values derived from the others stay valid. Pure; O(endpoints).
+ * Returns `slice` with the endpoint objects of `before` wherever they are equal. An update repeats up to a hundred
+ * endpoints, of which usually only one has changed; values derived from the other endpoints stay valid. Pure;
+ * O(endpoints).
  */
 function reuseEndpoints(before: EndpointSlice, slice: EndpointSlice): EndpointSlice {
   const byAddress = new Map(before.endpoints.map((endpoint) => [firstAddress(endpoint), endpoint]));

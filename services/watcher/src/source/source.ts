@@ -14,18 +14,18 @@ import type { Task } from "@kpng/process/task.ts";
  * recording ── lines ──────────────────────► GlobalItems ───┘
  * ```
  *
- * The danger is an incomplete or old state: for a node, a Service that is missing is a Service that was deleted. So:
+ * The danger is an incomplete or outdated state, because a node treats a missing Service as a deleted one. Therefore:
  *
- * 1. *Complete lists.* A source calls `replace` with all objects of a kind, or not at all: a list of the API server with
- *    a missing page, a batch without its sync marker and a file with an error change nothing. The store serves nobody
+ * 1. *Complete lists.* A source calls `replace` with all objects of a kind, or not at all: an API server's list with a
+ *    missing page, a batch without its sync marker and a file with an error change nothing. The store serves nobody
  *    until it has all three kinds. An empty list is a state like any other.
- * 2. *Confirmed mass deletions.* A list of the API server that lacks 90 % of a kind, and at least 10 objects, may come
- *    from a server on an empty etcd. Its additions apply; its deletions wait for a second list 31 s later, which applies
- *    as it is.
+ * 2. *Confirmed mass deletions.* If a list from the API server lacks 90 % of the objects of a kind, and at least 10
+ *    objects, the server may have an empty etcd. The list's additions are applied; its deletions wait for a second list
+ *    31 s later, which is applied as it is.
  * 3. *Known age.* Each change carries the versions up to which its kind is known, and a probe asks the server every 5 s
- *    whether the state is current (`CurrencySink`). Nodes and relays compare them (`ForwardGate`), and leave a watcher
- *    that is stale.
- * 4. *Clients never drive the source.* No request of a client starts a list, a watch or a probe.
+ *    whether the state is current (`CurrencySink`). Nodes and relays compare these versions (`ForwardGate`), and leave
+ *    a watcher that is stale.
+ * 4. *Clients never drive the source.* No client request starts a list, a watch or a probe.
  *
  * **Example.** 5 000 Services are known at version 9000 when etcd is replaced by an empty one:
  *
@@ -36,19 +36,24 @@ import type { Task } from "@kpng/process/task.ts";
  * 32 s  second list: 2 Services at version 55. It applies: 2 Services, current again
  * ```
  *
- * Had the server come back with its data, the second list would have had 5 000 Services, and no node would have noticed.
- * The versions are withheld meanwhile because 4 999 old Services and 1 new one are the state of no version.
+ * Had the server come back with its data, the second list would have contained 5 000 Services, and no node would have
+ * noticed. In the meantime, the versions are withheld, because no version of the server ever had 4 999 old Services and
+ * 1 new one.
  *
- * **A relay** applies none of these rules again: it has the state, positions and staleness of its upstream, and sends
- * what its upstream would. It refuses only a state that is older than its own.
+ * **A relay** does not apply these rules again. It takes over the state, positions and staleness of its upstream, and
+ * sends what its upstream would send. It refuses only a state that is older than its own.
  *
- * **Rejected.** client-node's informer stops after any error except 410, and lists without pages (850 ms of one thread
- * for 10 000 slices). Lists by stream (WatchList) need etcd 3.4.31 or 3.5.13. A cache of objects in the source would be
- * a second copy: sources keep keys, and ask the sink for the previous value. docs/design/views.md has the measurements.
+ * **Rejected.** client-node's informer stops after any error except 410, and it lists without pages (which blocks one
+ * thread for 850 ms with 10 000 slices). Streamed lists (WatchList) need etcd 3.4.31 or 3.5.13. A cache of objects in
+ * the source would be a second copy, so sources keep only keys, and ask the sink for the previous value.
+ * docs/design/views.md has the measurements.
  */
 export type Source = Task;
 
-/** Destination of a source's objects. `apply` and `replace` make at most one revision, and none if no value changed. */
+/**
+ * Destination of a source's objects. Each call of `apply` or `replace` creates at most one revision, and none if no
+ * value changed.
+ */
 export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
@@ -61,13 +66,21 @@ export interface ClusterSink {
 
 export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
 
-/** Takes a source's reports of how current its objects are. Files and recordings have no server, and report nothing. */
+/**
+ * Receives a source's reports about how current its objects are. Files and recordings have no server, and their sources
+ * report nothing.
+ */
 export interface CurrencySink {
-  /** The state is current up to these versions, by events, lists or bookmarks. Called after the state is applied. */
+  /**
+   * Reports that the state is current up to these versions, which come from events, lists or bookmarks. To be called
+   * after the state has been applied.
+   */
   confirm(versions: Versions): void;
-  /** The state may be out of date: the server of the source does not answer, or is being listed again. */
+  /**
+   * Reports that the state may be out of date, because the source's server does not answer or is being listed again.
+   */
   markStale(reason: string): void;
-  /** The state equals the server's again. */
+  /** Reports that the state equals the server's again. */
   markFresh(): void;
 }
 
@@ -96,7 +109,7 @@ export interface ClusterObjects {
   readonly services?: readonly Service[] | undefined;
   readonly slices?: readonly EndpointSlice[] | undefined;
   readonly nodes?: readonly Node[] | undefined;
-  /** CIDRs from which cluster IPs are allocated. Nothing waits for them. */
+  /** CIDRs from which cluster IPs are allocated. The store becomes synced without waiting for them. */
   readonly serviceCIDRs?: readonly string[] | undefined;
 }
 
@@ -104,9 +117,9 @@ export interface ClusterObjects {
 export interface Origin {
   /** Kind of the source: "kube", "file", "api" or "replay". */
   readonly source: string;
-  /** When the first of the changes reached this process, in milliseconds since 1970, with fractions. */
+  /** Time at which the first of the changes reached this process, in fractional milliseconds since 1970. */
   readonly receivedAtMs: number;
-  /** Resource versions of the events or lists of an API server; empty while deletions wait for confirmation. */
+  /** Resource versions of an API server's events or lists; empty while deletions wait for confirmation. */
   readonly versions?: Versions | undefined;
   /** Identity of the API server's cluster: the UID of its namespace kube-system; undefined if it is unknown. */
   readonly clusterId?: string | undefined;
@@ -121,13 +134,13 @@ interface UpstreamTraces {
   /** Newest first. */
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;
-  /** By the upstream watcher's clock, in milliseconds since 1970; 0 if unknown. */
+  /** Time by the upstream watcher's clock, in milliseconds since 1970; 0 if unknown. */
   readonly storedAtMs: number;
 }
 
 /**
- * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`); without names,
- * `sink` itself. A Service that gets another proxy name is deleted.
+ * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`), or `sink` itself if
+ * there are no names. A Service whose proxy name changes to another name is deleted.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

@@ -21,30 +21,30 @@ import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;
-  /** Makes a new connection when the upstream no longer answers. Default: `transport` stays in use. */
+  /** Opens a new connection when the upstream no longer answers. Default: `transport` stays in use. */
   readonly redial?: (() => Transport) | undefined;
   readonly sink: ClusterSink;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
   readonly backoff?: BackoffOptions | undefined;
-  /** How long states that are older than the previous one are refused, in milliseconds. Default 60 000. */
+  /** Time for which states that are older than the previous one are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
   /**
-   * Maximum memory of a batch before it is applied, in bytes; see {@link estimateOpBytes}. The first batch is the whole
-   * state. Default three eighths of the memory limit.
+   * Maximum memory of a batch before it is applied, in bytes; see {@link estimateOpBytes}. The first batch contains the
+   * whole state. Default three eighths of the memory limit.
    */
   readonly maxBatchBytes?: number | undefined;
-  /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
+  /** Time without an answer from the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
 
 const part = "source/api";
 
 /**
- * Fills the sink from the global stream of another watcher: `kpng api`, a relay. Each complete batch becomes at most
- * one revision. When the connection is lost, the relay keeps serving the last state and reconnects. The first batch of
- * the new stream replaces the whole state, unless it is older.
+ * Fills the sink from the global stream of another watcher. This is the source of `kpng api`, a relay. Each complete
+ * batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state and
+ * reconnects. The first batch of the new stream replaces the whole state, unless it is older.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => new Relay(options).run(signal) };
@@ -59,9 +59,9 @@ class Relay {
   readonly #accepted: Counter;
   #transport: Transport;
   #stream = new AbortController();
-  /** Why there is no stream in sync; undefined while there is one. */
+  /** The reason why no stream is in sync; undefined while one is. */
   #failure: string | undefined = "no stream from the upstream watcher";
-  /** True after the first batch. The gate does not know it: an original KPNG sends no positions. */
+  /** True after the first batch. The gate cannot tell this, because the original KPNG sends no positions. */
   #hasState = false;
 
   constructor(options: ApiSourceOptions) {
@@ -119,8 +119,8 @@ class Relay {
     const { maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8) } = this.#options;
     const stop = new AbortController();
     const streamSignal = AbortSignal.any([signal, stop.signal]);
-    // Flow control: each request is for one batch, and the next one is sent when that batch is applied. It is a counter,
-    // because a batch can be complete before the transport takes the next request.
+    // Flow control: each request is for one batch, and the next request is sent when that batch has been applied. A
+    // counter is needed because a batch can be complete before the transport takes the next request.
     let requestCount = 1;
     const batchApplied = new Wakeup();
     async function* requests() {
@@ -161,7 +161,7 @@ class Relay {
   /** Applies a batch. Throws if its state is older than the previous one. */
   #deliver(items: GlobalItems, mark: SyncMark | undefined, isStale: boolean): void {
     const { sink, log, health } = this.#options;
-    // A stale upstream counts like any other here: the relay is then stale itself, and its nodes decide.
+    // The gate treats a stale upstream like any other: the relay then becomes stale itself, and its nodes decide.
     const { verdict, applied } = this.#gate.admit({ position: mark?.position });
     if (verdict === "refuse") throw new Error("the upstream watcher offers an older state");
     if (verdict === "accept") {
@@ -169,7 +169,7 @@ class Relay {
       log.error("older state accepted: the upstream watcher has offered no newer one for a minute");
     }
     const isFirst = this.#failure !== undefined;
-    // Reported before the state arrives, so that no node takes it for current until the next probe.
+    // This is reported before the state arrives, so that no node considers the state current until the next probe.
     if (isFirst && isStale) sink.currency.markStale("the upstream watcher is stale");
     const origin: Origin = { source: "api", receivedAtMs: wallClockMs(), upstream: mark, position: mark?.position };
     items.deliverTo(sink, origin);
@@ -183,7 +183,7 @@ class Relay {
   }
 
   async #ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
-    // Readiness reports the first batch.
+    // Readiness already reports that the first batch is missing.
     if (!this.#hasState) return { kind: "current" };
     if (this.#failure !== undefined) return { kind: "silent", reason: this.#failure };
     try {
@@ -193,9 +193,9 @@ class Relay {
     } catch (error) {
       const { code } = ConnectError.from(error);
       const isFrozen = code === Code.DeadlineExceeded;
-      // A proxy may send UNAVAILABLE for a frozen upstream; a busy watcher adds a delay to it.
+      // A proxy may send UNAVAILABLE for a frozen upstream. A busy watcher sends it with a retry delay.
       const isUnavailable = code === Code.Unavailable && pushbackOf(error) === undefined;
-      // Any other error is an answer: an original KPNG does not know the call.
+      // Any other error counts as an answer: the original KPNG does not know the call.
       if (!isFrozen && !isUnavailable) return { kind: "current" };
       const reason = `the upstream watcher does not answer: ${reasonOf(error)}`;
       if (isFrozen) {

@@ -21,19 +21,20 @@ interface SlicedEndpoint {
 }
 
 /**
- * Collects the operations of a global stream into batches, and delivers each to a sink. An operation concerns one
- * endpoint, and the sink takes whole slices, so this keeps the endpoints of all slices (the sink's objects).
+ * Collects the operations of a global stream into batches, and delivers each batch to a sink. An operation concerns one
+ * endpoint, but the sink takes whole slices, so this class keeps the endpoints of all slices (the same objects as the
+ * sink's).
  *
  * *Bound:* the slices of one cluster state, and one batch.
  */
 export class GlobalItems {
   /** Endpoints by path, grouped by the part of the path that identifies their slice. */
   readonly #slices = new Map<string, Map<string, SlicedEndpoint>>();
-  /** Slices that the batch touched, as they were before it. */
+  /** Slices that the batch has touched, as they were before the batch. */
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
-  /** Other changes of the batch, in their order. */
+  /** Other changes in the batch, in their original order. */
   #changes: ObjectChange[] = [];
-  /** True for a batch that is the complete state. */
+  /** True if the batch is the complete state. */
   #isReset = true;
 
   /** Applies one operation; returns true for a sync marker. Errors: WireError; the stream must then be closed. */
@@ -83,7 +84,7 @@ export class GlobalItems {
     }
   }
 
-  /** Ends the batch and delivers it: the whole state if it began with Reset, else its changes. */
+  /** Ends the batch and delivers it: the whole state if the batch began with Reset, otherwise its changes. */
   deliverTo(sink: ClusterSink, origin?: Origin): void {
     const changes = [...this.#changes, ...this.#sliceChanges()];
     if (this.#isReset) sink.replace(objectsOf(changes), origin);
@@ -107,7 +108,7 @@ export class GlobalItems {
         this.#changes.push({ kind: "set-service-cidrs", serviceCIDRs: decodeClusterInfo(bytes) });
         break;
       default:
-        // A Set that only newer watchers send.
+        // Only newer watchers send this Set.
         break;
     }
   }
@@ -134,14 +135,14 @@ export class GlobalItems {
   }
 }
 
-/** Part of an endpoint's path that identifies its slice. */
+/** Returns the part of an endpoint's path that identifies its slice. */
 function sliceOf(path: string): string {
   return path.slice(0, path.lastIndexOf("|"));
 }
 
 /**
- * Makes a slice of its endpoints, in the order of their paths. An original KPNG may send a pod twice in a slice that is
- * named like its Service; the pod's name is then no key.
+ * Creates a slice from its endpoints, in the order of their paths. The original KPNG may send a pod twice in a slice
+ * that has the same name as its Service; the pod's name is then not a key.
  */
 function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
   const [first, ...others] = [...(slice ?? [])].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
@@ -151,7 +152,7 @@ function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): Endp
   return { ...first.slice, endpoints, hasPodKeys: first.slice.hasPodKeys && new Set(pods).size === pods.length };
 }
 
-/** Returns the state after these changes to an empty one. */
+/** Returns the state that results from applying these changes to an empty state. */
 function objectsOf(changes: readonly ObjectChange[]): ClusterObjects {
   const services = new Map<string, Service>();
   const slices = new Map<string, EndpointSlice>();
@@ -178,18 +179,24 @@ function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
   }
 }
 
-/** Memory of an operation and its path, in addition to the text. */
+/** Memory of an operation and its path, in addition to their content, in bytes. */
 const opBytes = 512;
 
-/** Encoded endpoints have 100 to 300 bytes. Larger items may have many ports and labels. */
+/**
+ * Maximum size of a small item, in bytes. Encoded endpoints take 100 to 300 bytes; larger items may have many ports and
+ * labels.
+ */
 const smallItemBytes = 1_024;
 
-/** Memory of each byte beyond `smallItemBytes`: a port takes 2 bytes or more on the wire, and about 110 in memory. */
+/**
+ * Memory of each byte beyond `smallItemBytes`: a port takes at least 2 bytes on the wire, and about 110 bytes in
+ * memory.
+ */
 const largeItemFactor = 8;
 
 /**
  * Estimates the memory of an operation until its batch is applied, in bytes: 190 MB for 250 000 endpoints, and twice as
- * much from an original KPNG, which sends each endpoint twice. Pure.
+ * much from the original KPNG, which sends each endpoint twice. Pure.
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
   const pathBytes = (path = ""): number => opBytes + path.length;

@@ -24,9 +24,9 @@ import {
 
 /**
  * Decodes a core/v1 Service. Absent fields get the API server's defaults, and invalid parts are skipped, as in
- * kube-proxy. If a source range is invalid, load-balancer IPs of a family without any other range are skipped, too:
- * they would be open to every client. "bad" names the first problem outside the {@link serviceParts}; "skip" is for
- * Services that no proxy serves. Pure.
+ * kube-proxy. If a source range is invalid, the load-balancer IPs of a family without any other range are skipped, too,
+ * because they would be open to every client. The result "bad" names the first problem outside the {@link
+ * serviceParts}; the result "skip" means that no proxy serves the Service. Pure.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
   const parsed = parseParts(serviceShape, serviceParts, object);
@@ -82,7 +82,7 @@ const serviceParts: readonly string[] = [
   "status.loadBalancer.ingress.*",
 ];
 
-/** Removes the load-balancer IPs of each family whose only range may have been an invalid one. */
+/** Removes the load-balancer IPs of each family whose only range may have been the invalid range. */
 function withoutOpenedIPs(service: Service, ranges: readonly string[], skipped: readonly FieldProblem[]): Service {
   const isRange = ({ path }: FieldProblem): boolean => path[1] === "loadBalancerSourceRanges";
   if (service.loadBalancerIPs === undefined || !skipped.some(isRange)) return service;
@@ -98,8 +98,9 @@ export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 export const headlessLabel = "service.kubernetes.io/headless";
 
 /**
- * Returns why no proxy serves the Service; undefined if one may. kube-proxy lists objects without either label, whatever
- * the values (`server.go`, LabelServiceProxyName and IsHeadlessService); other proxies have a name.
+ * Returns the reason why no proxy serves the Service; undefined if a proxy may serve it. kube-proxy lists only objects
+ * that have neither label, whatever the label's value (`server.go`, LabelServiceProxyName and IsHeadlessService); other
+ * proxies have a name.
  */
 function whyIgnored(labels: Readonly<Record<string, string>> | null | undefined): string | undefined {
   if ((labels?.[proxyNameLabel] ?? "") !== "") return undefined;
@@ -172,12 +173,12 @@ function toPort(port: z.infer<typeof portShape>): ServicePort {
     protocol: port.protocol ?? "TCP",
     port: port.port,
     nodePort: port.nodePort ?? 0,
-    // The API server sets an absent target port, 0 and "" to the port of the Service.
+    // The API server sets a target port that is absent, 0 or "" to the service port.
     targetPort: port.targetPort || port.port,
   };
 }
 
-/** Rejects digits as text, as the API server does: they would be looked up as a port name. */
+/** Rejects digits in a string, as the API server does, because they would be looked up as a port name. */
 function isTargetPort(port: number | string): boolean {
   if (typeof port === "number") return Number.isInteger(port) && port >= 0 && port <= 65_535;
   return port === "" || (isName(port) && /\D/.test(port));

@@ -9,10 +9,12 @@ export type Decoded<T> =
       readonly kind: "ok";
       readonly value: T;
       readonly notes: readonly string[];
-      /** Invalid parts, which `value` does not contain. The rest of the object is as if they were absent. */
+      /**
+       * Invalid parts, which `value` does not contain. The rest of the object is decoded as if these parts were absent.
+       */
       readonly skipped: readonly FieldProblem[];
     }
-  /** Valid, but not needed by any proxy. */
+  /** The object is valid, but no proxy needs it. */
   | { readonly kind: "skip"; readonly note: string }
   | ({ readonly kind: "bad" } & FieldProblem);
 
@@ -21,7 +23,7 @@ export type FieldPath = readonly (string | number)[];
 
 export interface FieldProblem {
   readonly path: FieldPath;
-  /** Text for people, with the invalid value. */
+  /** Description for people, including the invalid value. */
   readonly problem: string;
 }
 
@@ -38,7 +40,7 @@ export function bad(error: z.ZodError): { readonly kind: "bad" } & FieldProblem 
   return { kind: "bad", path: first?.path ?? [], problem: first?.problem ?? "invalid object" };
 }
 
-/** Returns all problems of a schema. Each unknown key of a strict object is a separate problem. */
+/** Returns all problems that a schema found. Each unknown key of a strict object is a separate problem. */
 export function problemsOf(error: z.ZodError): readonly FieldProblem[] {
   return error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
@@ -69,7 +71,7 @@ export function show(value: unknown): string {
  * `spec.ports.*.targetPort`, where `*` is an entry of an array. For each invalid field, the innermost part that
  * contains it is removed and reported once. A problem outside all parts makes the whole object "bad".
  *
- * Pure. *Cost:* a second parse for objects with invalid parts.
+ * Pure. *Cost:* objects with invalid parts are parsed a second time.
  */
 export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], object: unknown): ParsedParts<T> {
   const first = schema.safeParse(object);
@@ -121,10 +123,10 @@ function without(value: unknown, paths: readonly FieldPath[]): unknown {
   );
 }
 
-/** Longest name in Kubernetes, in characters: a DNS subdomain. */
+/** Maximum length of a name in Kubernetes (a DNS subdomain), in characters. */
 const maxNameLength = 253;
 
-/** True if text can be part of our keys and of paths on the wire. Kubernetes is stricter. */
+/** True if a string can be part of our keys and of paths on the wire. Kubernetes' own rules are stricter. */
 export function isName(text: string): boolean {
   return text.length <= maxNameLength && /^[^\s/|\p{Cc}]+$/u.test(text);
 }
@@ -194,7 +196,7 @@ export function keep(
   entries: Readonly<Record<string, string>> | null | undefined,
   filter: (name: string) => boolean,
 ): Readonly<Record<string, string>> {
-  // fromEntries makes even "__proto__" an ordinary property.
+  // fromEntries creates an ordinary property even for "__proto__".
   return Object.fromEntries(Object.entries(entries ?? {}).filter(([name]) => filter(name)));
 }
 
@@ -207,7 +209,7 @@ export const metadataShape = z.object({
   deletionTimestamp: z.string().nullish(),
 });
 
-/** Selects labels and annotations. All others are dropped, and their changes make no revision. */
+/** Selects labels and annotations. All others are dropped, and their changes do not create a revision. */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;
   readonly serviceAnnotations: NameFilter;
@@ -217,7 +219,10 @@ export interface DecodeOptions {
 
 type NameFilter = (name: string) => boolean;
 
-/** Names of labels and annotations (`--with-node-labels`), as globs: `*` stands for any characters, `?` for one. */
+/**
+ * Names of labels and annotations (`--with-node-labels`), as globs: `*` matches any characters, and `?` matches one
+ * character.
+ */
 export interface DecodeGlobs {
   /** Default none. */
   readonly serviceLabels?: readonly string[] | undefined;
@@ -248,7 +253,7 @@ export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
 
 function compileGlobs(globs: readonly string[]): NameFilter {
   const patterns = globs.map((glob) => {
-    // KPNG's globs also have classes, alternatives and escapes.
+    // KPNG's globs also have classes, alternatives and escapes, which are not supported.
     if (/[[\]{}\\]/.test(glob)) {
       throw new ProcessError("BAD_OPTION", `"${glob}" is not a glob of * and ?; repeat the option for alternatives`);
     }

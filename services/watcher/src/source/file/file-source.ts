@@ -19,31 +19,35 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
   readonly decode: DecodeOptions;
   /** True to leave out invalid objects instead of rejecting the input. Default false. */
   readonly skipsBad?: boolean | undefined;
-  /** Gets what a user should know about a valid input: objects left out, no objects at all. Default: the log. */
+  /**
+   * Receives warnings about a valid input, e.g. that objects were left out or that there are no objects at all.
+   * Default: the log.
+   */
   readonly warn?: Log["error"] | undefined;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
   /** Interval at which files are polled for changes, in milliseconds. Default 200. */
   readonly pollMs?: number | undefined;
-  /** How long files must be unchanged before they are read, in milliseconds. Default 50. */
+  /** Time for which files must be unchanged before they are read, in milliseconds. Default 50. */
   readonly debounceMs?: number | undefined;
 }
 
 const part = "source/file";
 
 /**
- * Time after which an empty file or folder means an empty cluster, in milliseconds: many programs truncate a file
- * before they write it, or recreate a folder and then fill it.
+ * Time after which an empty file or folder is taken to mean an empty cluster, in milliseconds. Many programs truncate a
+ * file before they write it, or recreate a folder and then fill it.
  */
 const emptiedMs = 1_000;
 
-/** Problems and notes that are logged or named in an error. */
+/** Maximum number of problems and notes that are logged or named in an error. */
 const maxProblems = 20;
 
 /**
  * Fills the sink from files and folders, and follows their changes. While any file is invalid, the last valid state
- * stays; log, health and metrics report the problems. Errors: BAD_INPUT if the files are invalid at the start.
+ * stays in effect, and the log, health and metrics report the problems. Errors: BAD_INPUT if the files are invalid at
+ * the start.
  */
 export function fileSource(options: FileSourceOptions): Source {
   const follower = new FileFollower(options);

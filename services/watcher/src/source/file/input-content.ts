@@ -7,13 +7,13 @@ import { type FieldPath, showPath } from "../decode/decoded.ts";
 export interface InputProblem {
   /** *Shape:* `state.yaml`, `shop.yaml, document 3`, and `state.yaml:7:5` (line and column) for a syntax error. */
   readonly at: string;
-  /** Begins with the path of the field, if it concerns one. */
+  /** Begins with the path of the field if the problem concerns a field. */
   readonly problem: string;
 }
 
 export interface Place {
   readonly file: string;
-  /** File, and document if the file has several; see {@link InputProblem}. */
+  /** The file and, if it has several documents, the document; see {@link InputProblem}. */
   readonly at: string;
   readonly path: FieldPath;
 }
@@ -23,14 +23,14 @@ export function below(place: Place, ...steps: FieldPath): Place {
   return { ...place, path: [...place.path, ...steps] };
 }
 
-/** The objects of all documents, and what is wrong or unusual about them. */
+/** The objects of all documents, and everything that is wrong or unusual about them. */
 export class InputContent {
   readonly services: Service[] = [];
   readonly slices: EndpointSlice[] = [];
   readonly nodes: Node[] = [];
   readonly problems: InputProblem[] = [];
   readonly #notes: InputProblem[] = [];
-  /** Numbers of objects of other kinds, by file and a text such as "Deployment (apps/v1)". */
+  /** Numbers of objects of other kinds, by file and by a description such as "Deployment (apps/v1)". */
   readonly #otherKinds = new Map<string, Map<string, number>>();
   readonly #definitions = new Map<string, Place>();
 
@@ -40,7 +40,7 @@ export class InputContent {
 
   addSlice(slice: EndpointSlice, place: Place): void {
     if (!this.#define(`EndpointSlice ${sliceKey(slice)}`, place)) return;
-    // The name of a slice is unique in its namespace; in a state file, only in its Service.
+    // The name of a slice is unique within its namespace or, in a state file, only within its Service.
     const isInsideService = place.path[0] === "services";
     if (!isInsideService && !this.#define(`EndpointSlice ${slice.namespace}/${slice.name}`, place)) return;
     this.slices.push(slice);

@@ -13,9 +13,9 @@ const standardInputName = "-";
 
 /** A file to read, with a stamp for detecting changes. */
 interface InputFile {
-  /** Path as given, or folder and name; "-" for standard input. */
+  /** Path as given, or folder and file name; "-" for standard input. */
   readonly file: string;
-  /** Differs after the file was changed, replaced or recreated; "" for a stream. */
+  /** Changes when the file is changed, replaced or recreated; "" for a stream. */
   readonly stamp: string;
   /** True for standard input, pipes and devices, which can be read only once. */
   readonly isStream: boolean;
@@ -29,19 +29,19 @@ export interface InputText {
 export interface InputFilesOptions {
   /** Size limit per file, in bytes. Default 256 MiB, because Node.js strings are limited to 512 MiB. */
   readonly maxBytes?: number | undefined;
-  /** Default process.stdin. */
+  /** Source of the content of "-". Default process.stdin. */
   readonly standardInput?: AsyncIterable<Uint8Array> | undefined;
-  /** Ends the reading of pipes without a writer, or whose writer never stops. */
+  /** Ends the reading of pipes that have no writer, or whose writer never stops. */
   readonly signal?: AbortSignal | undefined;
-  /** Contents of streams that were read before, by file. Streams read now are added. Default none. */
+  /** Contents of previously read streams, by file. Newly read streams are added. Default none. */
   readonly streams?: Map<string, Uint8Array> | undefined;
 }
 
 const defaultMaxBytes = 256 * 1_048_576;
 
 /**
- * Lists the files of the inputs: each file once, and the .yaml, .yml and .json files of each folder by name, without
- * subfolders and dot files (a ConfigMap's `..data`).
+ * Lists the files of the inputs: each file once and, for each folder, its .yaml, .yml and .json files in order of name.
+ * Subfolders and dot files (such as a ConfigMap's `..data`) are ignored.
  */
 export async function listInputFiles(
   inputs: readonly string[],
@@ -71,7 +71,7 @@ export async function listInputFiles(
   return { files: [...files.values()], failures };
 }
 
-/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are failures. */
+/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are reported as failures. */
 export async function readInputFiles(
   files: readonly InputFile[],
   options: InputFilesOptions,
@@ -104,7 +104,7 @@ async function readContent({ file, isStream }: InputFile, options: InputFilesOpt
   const chunks: Uint8Array[] = [];
   const maxBytes = options.maxBytes ?? defaultMaxBytes;
   let size = 0;
-  // Counted while reading: stat gives 0 for a pipe, and an outdated size for a growing file.
+  // The size is counted while reading, because stat returns 0 for a pipe and an outdated size for a growing file.
   const stream = await openInput(file, options);
   if (options.signal !== undefined) addAbortSignal(options.signal, stream);
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
@@ -128,7 +128,10 @@ async function openInput(file: string, options: InputFilesOptions): Promise<Read
   return new Socket({ fd, readable: true, writable: false });
 }
 
-/** Detects changes by polling times, size and inode of each file: network file systems and replaced folders send no events. */
+/**
+ * Detects changes by polling the times, size and inode of each file, because network file systems and replaced folders
+ * send no events.
+ */
 export class InputWatch {
   readonly #inputs: readonly string[];
   #stamps = "";
@@ -137,12 +140,12 @@ export class InputWatch {
     this.#inputs = inputs;
   }
 
-  /** Must be called before the files are first read, so that no change is missed. */
+  /** Starts detecting changes. Must be called before the files are first read, so that no change is missed. */
   async start(): Promise<void> {
     await this.#hasChanged();
   }
 
-  /** Waits for a change. Returns false if `signal` aborted. Polling takes at most a twentieth of the time. */
+  /** Waits for a change. Returns false if `signal` was aborted. Polling takes at most a twentieth of the time. */
   async changed(pollMs: number, signal: AbortSignal): Promise<boolean> {
     for (let tookMs = 0; ; ) {
       await waitMs(Math.max(pollMs, 20 * tookMs), signal);

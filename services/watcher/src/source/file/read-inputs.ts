@@ -16,9 +16,11 @@ interface LoadInputOptions extends InputFilesOptions {
 /** The contents of all files, loaded but not yet parsed. */
 export interface LoadedInput {
   readonly fileCount: number;
-  /** Equal for the same files with the same contents. */
+  /** Equal for equal files with equal contents. */
   readonly digest: string;
-  /** True if a file is empty, or there is no file. Inputs that are being written often look like this for a moment. */
+  /**
+   * True if a file is empty or if there is no file. Inputs that are being written are often in this state for a moment.
+   */
   readonly isEmptied: boolean;
   /** Parses and decodes the inputs. */
   read(): InputResult;
@@ -44,7 +46,7 @@ export async function loadInput(inputs: readonly string[], options: LoadInputOpt
   };
 }
 
-/** All objects, or all problems. `notes` are for the log; `skipped` has the problems of omitted objects and parts. */
+/** All objects, or all problems. `notes` are for the log; `skipped` lists the problems of omitted objects and parts. */
 export type InputResult =
   | {
       readonly kind: "ok";
@@ -55,8 +57,9 @@ export type InputResult =
   | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
 
 /**
- * Parses and decodes the texts of all input files. No object may be defined twice. With `skipsBad`, invalid and
- * duplicate objects are omitted; the input is still invalid if a text cannot be parsed, or if no object is valid. Pure.
+ * Parses and decodes the contents of all input files. No object may be defined twice. With `skipsBad`, invalid and
+ * duplicate objects are omitted, but the input is still invalid if a file cannot be parsed or if no object is valid.
+ * Pure.
  */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions, skipsBad = false): InputResult {
   const content = new InputContent();

@@ -15,7 +15,10 @@ export class ManifestReader {
     this.#content = content;
   }
 
-  /** `impliedKind`: kind of the items of a typed list such as ServiceList, because the API server omits it there. */
+  /**
+   * Adds an object. `impliedKind` is the kind of the items in a typed list such as ServiceList, where the API server
+   * omits the kind.
+   */
   add(object: unknown, at: Place, impliedKind?: string, depth = 0): void {
     const content = this.#content;
     const kind = isRecord(object) ? (object.kind ?? impliedKind) : undefined;
@@ -54,14 +57,18 @@ export class ManifestReader {
     else if (decoded.kind === "skip") content.addNote(at, decoded.note);
     else {
       use(decoded.value);
-      // Unlike with an API server, invalid parts make the input invalid: the author of a file can correct it.
+      // Unlike in objects from an API server, invalid parts make the input invalid, because the author of a file can
+      // correct it.
       for (const { path, problem } of decoded.skipped) content.addProblem(below(at, ...path), problem);
       for (const note of decoded.notes) content.addNote(at, note);
     }
   }
 }
 
-/** API versions of the kinds that are read. The same kind of another group, e.g. a Knative Service, is ignored. */
+/**
+ * API versions of the kinds that are read. A kind of the same name in another group, e.g. a Knative Service, is
+ * ignored.
+ */
 const apiVersions: Readonly<Record<string, string>> = {
   Service: "v1",
   EndpointSlice: "discovery.k8s.io/v1",
@@ -72,5 +79,5 @@ const apiVersions: Readonly<Record<string, string>> = {
   NodeList: "v1",
 };
 
-/** Limit for lists inside lists, which aliases multiply. */
+/** Maximum nesting depth of lists; aliases can multiply nested lists. */
 const maxListDepth = 3;

@@ -24,9 +24,9 @@ import {
 import { below, type InputContent, type Place } from "./input-content.ts";
 
 /**
- * Decodes a state file of KPNG: a cluster state as YAML, as `kpng SOURCE to-file` writes it. Absent fields get KPNG's
- * defaults. An endpoint belongs to the Service that contains it, whatever its own fields say. Invalid Services and
- * nodes are omitted, with a problem for each invalid field and unknown key.
+ * Decodes a KPNG state file, which holds a cluster state as YAML and which `kpng SOURCE to-file` can write. Absent
+ * fields get KPNG's defaults. An endpoint belongs to the Service that contains it, whatever its own fields say. Invalid
+ * Services and nodes are omitted, with a problem for each invalid field and unknown key.
  *
  * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
  * keys are rejected, because a misspelled key would silently drop a setting.
@@ -126,7 +126,7 @@ const service = z.strictObject({
 });
 
 const endpoint = z.strictObject({
-  // Computed from the other fields. The value in the file is ignored.
+  // The hash is computed from the other fields. The value in the file is ignored.
   hash: z.unknown().optional(),
   namespace: z.string().nullish(),
   sourcename: nameOrEmptyField.nullish(),
@@ -216,7 +216,7 @@ function toService(service: StateService): Service {
       protocol: protocols[port.protocol ?? 0] ?? "TCP",
       port: port.port,
       nodePort: port.nodeport ?? 0,
-      // Like KPNG, prefers the name (`endpoint.go`, PortMapping).
+      // Like KPNG, this prefers the name (`endpoint.go`, PortMapping).
       targetPort: port.targetportname || (port.targetport ?? 0),
     })),
     internalTrafficPolicy: service.internaltraffictolocal ? "Local" : "Cluster",
@@ -227,9 +227,10 @@ function toService(service: StateService): Service {
 }
 
 /**
- * Adds the slices of a Service: one for each `sourcename` of its endpoints, and one with the Service's name for the
- * others. In the latter, the key of an endpoint is its pod's name, as in KPNG, so a pod can be in it only once. Its
- * further endpoints, which KPNG lost, get slices `NAME~2`, `NAME~3` and so on; Kubernetes names contain no tilde.
+ * Adds the slices of a Service: one slice for each `sourcename` of its endpoints, and one with the Service's name for
+ * endpoints without a `sourcename`. In the latter slice, the key of an endpoint is its pod's name, as in KPNG, so each
+ * pod can occur only once. Further endpoints of the same pod, which KPNG lost, go into slices `NAME~2`, `NAME~3` and so
+ * on; Kubernetes names contain no tilde.
  */
 function addSlices(service: Service, stated: readonly StateEndpoint[], place: Place, content: InputContent): void {
   const slices = new Map<string, { readonly at: Place; readonly endpoints: Endpoint[] }>();

@@ -11,17 +11,20 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { load } from "js-yaml";
 import type { KubeConnection, KubeResponse } from "./connection.ts";
 
-/** A connection whose credentials also serve for WebSockets to pods. */
+/** A connection whose credentials can also be used for WebSockets to pods. */
 export interface KubeClient extends KubeConnection {
-  /** Returns headers and TLS options that prove the caller's identity. Errors: those of an exec plugin. */
+  /**
+   * Returns headers and TLS options that prove the caller's identity. Rejects with the error of an exec plugin that
+   * fails.
+   */
   credentials(): Promise<RequestOptions>;
 }
 
 /**
  * Returns a connection to the API server. Kubernetes' client library reads the configuration and provides credentials
- * and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates, proxies. It rereads token files every
- * minute of the wall clock, which may be set back, so a response with status 401 makes us reload the whole
- * configuration.
+ * and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates, proxies. The library rereads token files
+ * every minute by the system clock, which may be set back, so we reload the whole configuration after a response with
+ * status 401.
  *
  * Errors: BAD_OPTION if there is no usable configuration.
  */
@@ -29,8 +32,9 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   let config = loadConfig(options);
   const server = config.getCurrentCluster()?.server ?? "";
   const isPlain = server.startsWith("http:");
-  // client-node's agent keeps the first client certificate and CA forever. This one pools connections by certificate and
-  // CA, so renewed ones take effect. The pages of a list share a connection; one that was idle for longer may be dead.
+  // client-node's agent keeps the first client certificate and CA forever. This agent pools connections by certificate
+  // and CA, so that renewed ones take effect. The pages of a list share a connection; a connection that has been idle
+  // for longer may be dead.
   const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
@@ -58,13 +62,13 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
       });
       request.on("socket", (socket) => {
         socket.setKeepAlive(true, keepAliveMs);
-        // Between the end of a response and its return to the pool, a connection has no listener of its own: an abort
-        // at that moment would end the process.
+        // Between the end of a response and its return to the pool, a connection has no error listener, so an abort at
+        // that moment would end the process.
         if (!socket.listeners("error").includes(ignoreError)) socket.on("error", ignoreError);
       });
       request.on("error", reject);
-      // As an option of a plain HTTP request, the signal would also be bound to the connection: an abort after the
-      // response would destroy it while it waits for the next request.
+      // If the signal were passed as an option of a plain HTTP request, it would also be bound to the connection, and
+      // an abort after the response would destroy the connection while it waits for the next request.
       addAbortSignal(signal, request);
       request.end(body);
     });
@@ -99,14 +103,14 @@ const keepAliveMs = 15_000;
 
 function ignoreError(): void {}
 
-/** Removes the newline that a token file may end in: headers must not contain one. */
+/** Removes the newline at the end of a token file, because headers must not contain one. */
 function trimHeaders(headers: RequestOptions["headers"]): Record<string, string> {
   return Object.fromEntries(Object.entries(headers ?? {}).map(([name, value]) => [name, String(value).trim()]));
 }
 
 /**
- * Loads a kubeconfig, or the ServiceAccount of the pod. Errors: BAD_OPTION without a configuration, the context or a
- * cluster, or if the server is not an HTTP URL.
+ * Loads a kubeconfig, or the ServiceAccount of the pod. Errors: BAD_OPTION if there is no configuration, if it lacks
+ * the context or the cluster, or if the server is not an HTTP URL.
  */
 export function loadConfig({ kubeconfig, context, server, podRoot = "" }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();
@@ -138,7 +142,8 @@ export function loadConfig({ kubeconfig, context, server, podRoot = "" }: Connec
     const text = `${place}: invalid URL "${withoutCredentials(url)}"; write https://host:port`;
     throw new ProcessError("BAD_OPTION", text);
   }
-  // client-node accepts plain HTTP (kubectl proxy) only with this flag, although there is no TLS to skip then.
+  // client-node accepts plain HTTP (kubectl proxy) only with this flag, although there is then no TLS verification to
+  // skip.
   const skipTLSVerify = cluster.skipTLSVerify || url.startsWith("http:");
   config.clusters = config.clusters.map((other) =>
     other.name === cluster.name ? { ...other, server: url, skipTLSVerify } : other,
@@ -147,13 +152,13 @@ export function loadConfig({ kubeconfig, context, server, podRoot = "" }: Connec
 }
 
 interface ConnectOptions {
-  /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
+  /** Path of a kubeconfig. Default: $KUBECONFIG, otherwise the pod's ServiceAccount, otherwise ~/.kube/config. */
   readonly kubeconfig?: string | undefined;
   /** Name of a context in the kubeconfig. Default: its current one. */
   readonly context?: string | undefined;
   /**
    * Overrides the server URL of the kubeconfig. Without a kubeconfig, an https URL is used with the pod's
-   * ServiceAccount if it has one, and other URLs without credentials.
+   * ServiceAccount (if there is one), and any other URL without credentials.
    */
   readonly server?: string | undefined;
   /** Folder that contains the pod's /var/run/secrets, for tests. Default "", the root. */
@@ -165,7 +170,7 @@ function isInPod(podRoot: string): boolean {
   return process.env.KUBERNETES_SERVICE_HOST !== undefined && existsSync(token);
 }
 
-/** Files listed in $KUBECONFIG. Like kubectl, we merge them. */
+/** Returns the files listed in $KUBECONFIG, which are merged, as kubectl does. */
 function environmentFiles(): readonly string[] {
   return (process.env.KUBECONFIG ?? "").split(delimiter).filter((file) => file !== "");
 }

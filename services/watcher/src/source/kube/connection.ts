@@ -2,30 +2,31 @@ import { assertNever, isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Kind } from "../source.ts";
 
-/** Status and body of a response of the API server. The body is read while it arrives. */
+/** Status and body of a response from the API server. The body is read while it arrives. */
 export interface KubeResponse {
   readonly status: number;
   readonly body: AsyncIterable<Buffer>;
 }
 
-/** Connection to an API server. Its implementation, `connectKube`, loads for 0.5 s. */
+/** Connection to an API server. Its implementation, `connectKube`, takes 0.5 s to load. */
 export interface KubeConnection {
   /** URL for logs, e.g. "https://10.96.0.1:443". */
   readonly server: string;
   /**
    * Sends a GET to a path with or without a query, and resolves with the response once its headers have arrived,
-   * whatever the status. Aborting `signal` also ends the body. Errors: those of Node.js, also while `body` is read.
+   * whatever the status. Aborting `signal` also ends the body. Node.js errors are passed on, even while `body` is being
+   * read.
    */
   get(path: string, signal: AbortSignal): Promise<KubeResponse>;
-  /** Sends a POST with a body of JSON; otherwise like {@link get}. For reviews, which create no object. */
+  /** Sends a POST with a JSON body; otherwise like {@link get}. Used for reviews, which create no object. */
   post(path: string, body: unknown, signal: AbortSignal): Promise<KubeResponse>;
   /** Closes the idle connections. */
   close(): void;
 }
 
 /**
- * Sends a GET, and yields an empty chunk for the headers, then the chunks of the body. A failure is the last value;
- * "lost" after an abort. Never throws. A consumer that stops early ends the request.
+ * Sends a GET, and yields an empty chunk for the headers, then the chunks of the body. If the request fails, the last
+ * value is the failure ("lost" after an abort). Never throws. A consumer that stops early ends the request.
  */
 export async function* readBody(
   connection: KubeConnection,
@@ -58,7 +59,7 @@ export async function* readBody(
   }
 }
 
-/** Sends a GET and returns the parsed body, an object of JSON. */
+/** Sends a GET and returns the parsed body, which is a JSON object. */
 export async function readJson(
   connection: KubeConnection,
   get: GetRequest,
@@ -79,7 +80,7 @@ interface GetRequest {
   /** Names the request in failures. */
   readonly request: ApiRequest;
   readonly path: string;
-  /** Longest time without a byte, in milliseconds. The headers count as the first bytes. */
+  /** Maximum time without a byte, in milliseconds. The headers count as the first bytes. */
   readonly silenceMs: number;
 }
 
@@ -114,7 +115,7 @@ export interface ApiRequest {
 
 /** Why a list or a watch failed or ended early. The kinds are label values of the source's metrics. */
 export type RequestFailure =
-  /** The server refused it, by HTTP status or by an ERROR event in the stream. */
+  /** The server refused the request, by an HTTP status or by an ERROR event in the stream. */
   | (ApiRequest & { readonly kind: "refused"; readonly status: number; readonly message: string })
   /** Status 410: the server no longer has the resourceVersion, or the continue token of a paged list. */
   | (ApiRequest & { readonly kind: "expired"; readonly message: string })
@@ -125,7 +126,7 @@ export type RequestFailure =
   /** The response is not in the format of the Kubernetes API. */
   | (ApiRequest & { readonly kind: "garbled"; readonly message: string });
 
-/** Returns a text for logs and health, with verb and resource as in RBAC rules. */
+/** Returns a message for logs and health, with verb and resource as in RBAC rules. */
 export function describeFailure(failure: RequestFailure): string {
   const what = `${failure.verb} ${failure.resource}`;
   switch (failure.kind) {
@@ -145,12 +146,12 @@ export function describeFailure(failure: RequestFailure): string {
 }
 
 function failureOfText(request: ApiRequest, status: number, text: string): RequestFailure {
-  // A proxy in between may answer with text instead of a Status object.
+  // A proxy in between may answer with plain text instead of a Status object.
   const body = parseJson(text) ?? { message: text.trim().slice(0, 200) || "no reason given" };
   return failureOfStatus(request, body, status);
 }
 
-/** Returns the failure that a Status object describes, of a response or an ERROR event. */
+/** Returns the failure that the Status object of a response or an ERROR event describes. */
 export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: number): RequestFailure {
   const code = isRecord(body) && typeof body.code === "number" ? body.code : httpStatus;
   const message = isRecord(body) && typeof body.message === "string" ? body.message : "no reason given";
@@ -161,7 +162,7 @@ export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: 
 /** A collection of the Kubernetes API that the source lists and watches, for example all Services. */
 export interface Resource {
   readonly kind: Kind;
-  /** Path of the collection over all namespaces, e.g. `/api/v1/services`. */
+  /** Path of the collection across all namespaces, e.g. `/api/v1/services`. */
   readonly path: string;
   /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */
   readonly resource: string;

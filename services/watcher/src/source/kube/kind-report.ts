@@ -34,18 +34,18 @@ export class KindReport {
     this.#setReady();
   }
 
-  /** A watch ended normally. */
+  /** Reports that a watch ended normally. */
   watchClosed(): void {
     this.#metrics.watches.inc({ kind: this.#kind, result: "closed" });
   }
 
-  /** A list or watch failed and is retried after `retryMs`. */
+  /** Reports that a list or watch failed and will be retried after `retryMs`. */
   failed(failure: RequestFailure, retryMs: number): void {
     const counter = failure.verb === "list" ? this.#metrics.lists : this.#metrics.watches;
     counter.inc({ kind: this.#kind, result: failure.kind });
     this.#setConnected(failure.kind === "expired");
     const reason = describeFailure(failure);
-    // Not a fault: the server keeps a limited history. The following list recovers.
+    // This is not a fault, because the server keeps only a limited history. The next list recovers.
     if (failure.kind === "expired") {
       this.#log.info("watch history expired at the API server, listing again", { reason, retryMs });
       return;
@@ -60,7 +60,7 @@ export class KindReport {
     this.#log.info("listing all objects again", { reason });
   }
 
-  /** The deletions of a list wait for another list, which begins after `retryMs`. */
+  /** Reports that the deletions of a list wait for another list, which begins after `retryMs`. */
   deletionsHeld({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;
@@ -71,7 +71,7 @@ export class KindReport {
     });
   }
 
-  /** The server sent something: changes, a bookmark, or the start of a watch. */
+  /** Reports that the server sent something: changes, a bookmark, or the start of a watch. */
   progressed(): void {
     this.#reached();
     if (!this.#isFailing) return;
@@ -79,7 +79,7 @@ export class KindReport {
     this.#setReady();
   }
 
-  /** An object is invalid. `problem` is undefined if it was reported before. */
+  /** Reports that an object is invalid. `problem` is undefined if it was reported before. */
   bad(key: string, problem: string | undefined): void {
     this.#metrics.badObjects.inc({ kind: this.#kind });
     if (problem !== undefined) {
@@ -87,13 +87,18 @@ export class KindReport {
     }
   }
 
-  /** `count` parts of an object are invalid and not served. `problem` is undefined if it was reported before. */
+  /**
+   * Reports that `count` parts of an object are invalid and not served. `problem` is undefined if it was reported
+   * before.
+   */
   partsSkipped(key: string, problem: string | undefined, count: number): void {
     this.#metrics.badParts.inc({ kind: this.#kind }, count);
     if (problem !== undefined) this.#log.error("invalid part of an object skipped", { object: key, problem });
   }
 
-  /** Sets the problems of all invalid objects, by key. They make the watcher neither unready nor unhealthy. */
+  /**
+   * Sets the problems of all invalid objects, by key. These problems make the watcher neither unready nor unhealthy.
+   */
   invalidObjects(problems: ReadonlyMap<string, string>): void {
     const shown = [...problems.entries().take(3)].map(([key, problem]) => `${key} (${problem})`);
     if (problems.size > shown.length) shown.push(`and ${problems.size - shown.length} more`);
@@ -101,7 +106,7 @@ export class KindReport {
     this.#health.set(`objects/${this.#kind}`, { isHealthy: true, isReady: true, reason });
   }
 
-  /** An object is valid, but no proxy needs it. */
+  /** Reports that an object is valid but no proxy needs it. */
   skipped(key: string, note: string): void {
     this.#log.info("object skipped: no proxy needs it", { object: key, note });
   }
@@ -169,11 +174,11 @@ export function makeSourceMetrics(registry: Registry) {
 }
 
 /**
- * Reasons for another list.
+ * Reasons to list a kind again.
  *
  * - expired: the server no longer has the history after our resourceVersion.
- * - silent: no data arrived on a watch, not even its end.
- * - refused: the server refused the watch, or answered something else.
+ * - silent: no data arrived on a watch, not even the end of the watch.
+ * - refused: the server refused the watch, or sent an unexpected response.
  * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd, or it serves
  *   another cluster.
  * - stale: the server answers again after `--stale-after` or more of silence.
@@ -185,7 +190,9 @@ export type RelistReason = (typeof relistReasons)[number];
 
 const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
 
-/** Starts all series of a kind at 0: a rate over a series that starts with its first event misses that event. */
+/**
+ * Starts all series of a kind at 0, because a rate over a series that starts with its first event misses that event.
+ */
 export function beginSeries(metrics: SourceMetrics, kind: Kind): void {
   const { lists, watches, relists, badObjects, badParts } = metrics;
   // "braked" counts the lists whose deletions wait for a second list, which count as "ok", too.

@@ -22,13 +22,13 @@ export interface KubeSourceOptions {
   readonly health: Health;
   readonly log: Log;
   readonly timing?: ReflectorTiming | undefined;
-  /** Time without an answer of the API server after which the source is stale, in milliseconds. Default 15 000. */
+  /** Time without an answer from the API server after which the source is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
 
 /**
  * Fills the sink from an API server with all Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
- * *Cost:* three watches, two small reads every five seconds and one every minute.
+ * *Cost:* three watches, two small read requests every five seconds and one every minute.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
   const { connection, sink, decode, log, staleAfterMs } = options;
@@ -49,7 +49,7 @@ export function kubeSource(options: KubeSourceOptions): Source {
       const failed = new AbortController();
       const either = AbortSignal.any([signal, failed.signal]);
       try {
-        // Precedes the first list, so that no state of this cluster is without its identity.
+        // This precedes the first list, so that every state of this cluster carries its identity.
         const failure = await cluster.identify(identifyMs, either);
         if (failure !== undefined)
           log.info("UID of the namespace kube-system unknown: states are taken for those of any cluster", {
@@ -70,12 +70,12 @@ export function kubeSource(options: KubeSourceOptions): Source {
   };
 }
 
-/** How long the first lists wait for the identity of the cluster, in milliseconds. */
+/** Maximum time for which the first lists wait for the identity of the cluster, in milliseconds. */
 const identifyMs = 5_000;
 
 /**
- * The identity of a cluster: the UID of its namespace kube-system. A restored etcd keeps it; a cluster that is built
- * again, or an API server on an empty etcd, has another one.
+ * The identity of a cluster: the UID of its namespace kube-system. A restored etcd keeps the UID; a rebuilt cluster, or
+ * an API server with an empty etcd, has a different one.
  */
 class Cluster {
   readonly #connection: KubeConnection;
@@ -86,7 +86,7 @@ class Cluster {
     this.#connection = connection;
   }
 
-  /** Reads the identity. If it cannot be read, it stays as it was. */
+  /** Reads the identity. If it cannot be read, `id` stays unchanged. */
   async identify(silenceMs: number, signal: AbortSignal): Promise<RequestFailure | undefined> {
     const request = { verb: "get", resource: "namespaces" } as const;
     const path = "/api/v1/namespaces/kube-system";
@@ -102,16 +102,17 @@ class Cluster {
 }
 
 /**
- * Answers for `probeServer` whether the state is the API server's. Lists everything again when the server answers after
- * a silence, when its versions went back, or when it serves another cluster. The state is behind until these lists are
- * complete and no deletions wait.
+ * Determines for `probeServer` whether the state equals the API server's. Lists everything again when the server
+ * answers after a silence, when its versions have gone back, or when it serves another cluster. The state is behind
+ * until these lists are complete and no deletions wait for confirmation.
  *
- * After a silence, watches must not go on: etcd may have been restored, and have counted beyond their versions.
+ * After a silence, watches must not continue, because etcd may have been restored and may since have counted beyond
+ * their versions.
  */
 class ServerProbe {
   readonly #connection: KubeConnection;
   readonly #cluster: Cluster;
-  /** The first one is that of the Services. */
+  /** The first one is the reflector of Services. */
   readonly #reflectors: readonly Reflector[];
   #wasSilent = false;
 
@@ -126,10 +127,10 @@ class ServerProbe {
   }
 
   async ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
-    // Read before the request, because events can overtake the answer.
+    // This is read before the request, because events can overtake the answer.
     const knownVersion = this.#reflectors[0]?.resourceVersion ?? "";
     const end = await currentResourceVersion(this.#connection, serviceCollection, limitMs, signal);
-    // Readiness reports the first lists.
+    // Readiness already reports that the first lists are missing.
     if (this.#reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
     if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
     const { id } = this.#cluster;
@@ -149,9 +150,9 @@ class ServerProbe {
 const serviceCollection = { path: "/api/v1/services", resource: "services" };
 
 /**
- * Reads the ranges of cluster IPs every minute, and passes them to the sink as one sorted list; without them, rules
- * cannot drop packets to unused cluster IPs. A server that lacks the kind (before 1.33) or denies access is asked every
- * ten minutes.
+ * Reads the ranges of cluster IPs every minute, and passes them to the sink as one sorted list. Without these ranges,
+ * rules cannot drop packets to unused cluster IPs. If the server lacks the kind (before 1.33) or denies access, it is
+ * asked again only every ten minutes.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
  */

@@ -11,11 +11,11 @@ import type { Resource } from "./connection.ts";
 import type { KindReport, MassDeletion } from "./kind-report.ts";
 import { objectKey, type WatchEvent } from "./requests.ts";
 
-/** How the objects of one kind are listed, decoded and compared, and how they become changes for the sink. */
+/** Describes how the objects of one kind are listed, decoded and compared, and how they become changes for the sink. */
 export interface ObjectKind<K extends Kind> extends Resource {
   readonly kind: K;
   decode(object: unknown): Decoded<ObjectOf[K]>;
-  /** Returns `old` if it equals `value`, otherwise `value`, with the parts of `old` that are equal. */
+  /** Returns `old` if it equals `value`; otherwise returns `value`, but with the equal parts taken from `old`. */
   reuse(old: ObjectOf[K] | undefined, value: ObjectOf[K]): ObjectOf[K];
   put(value: ObjectOf[K]): ObjectChange;
   delete(key: string): ObjectChange;
@@ -65,12 +65,12 @@ export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
 }
 
 /**
- * Turns the lists and watch events of one kind into changes of the sink. An object that no proxy needs any more is
- * deleted, and so is the old value of a slice that moves to another Service. Invalid parts of an object are skipped,
- * logged once and counted; an object that is invalid as a whole keeps its last valid value. `Source` explains why mass
- * deletions wait.
+ * Turns the lists and watch events of one kind into changes for the sink. An object that no proxy needs any more is
+ * deleted, and so is the previous value of a slice that moves to another Service. Invalid parts of an object are
+ * skipped, logged once and counted; an object that is invalid as a whole keeps its last valid value. `Source` explains
+ * why mass deletions must wait for confirmation.
  *
- * *Bound:* two keys per object, and a text per object with problems. The objects are in the sink only.
+ * *Bound:* two keys per object, and one message per object with problems. Only the sink holds the objects.
  */
 export class ObjectTracker<K extends Kind> {
   readonly #kind: ObjectKind<K>;
@@ -81,9 +81,9 @@ export class ObjectTracker<K extends Kind> {
   #keys = new Map<string, string>();
   /** Problems of invalid objects, by the keys of the API objects. Each is logged once, and again only when it changes. */
   readonly #problems = new Map<string, string>();
-  /** Why no proxy needs an object, by the same keys; logged once, too. */
+  /** Reasons why no proxy needs an object, by the same keys. Each is also logged once. */
   readonly #notes = new Map<string, string>();
-  /** True while deletions wait for confirmation: the objects are then those of no version of the server. */
+  /** True while deletions wait for confirmation. The objects then do not match any version of the server's state. */
   #holdsDeletions = false;
 
   constructor(kind: ObjectKind<K>, sink: ClusterSink, report: KindReport, clusterId: () => string | undefined) {
@@ -125,8 +125,8 @@ export class ObjectTracker<K extends Kind> {
   }
 
   /**
-   * Applies events of a watch in their order. Without `events`, reports that nothing changed up to `resourceVersion`.
-   * `receivedAtMs`: milliseconds since 1970, with fractions.
+   * Applies the events of a watch in their order. If `events` is empty, reports that nothing changed up to
+   * `resourceVersion`. `receivedAtMs` is in fractional milliseconds since 1970.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number, resourceVersion: string): void {
     const changes = events.flatMap((event) => this.#changesOf(event));
@@ -158,7 +158,7 @@ export class ObjectTracker<K extends Kind> {
 
   /**
    * Returns the decoded object: the sink's value if it is equal, its last valid value if it is invalid, undefined if no
-   * proxy needs it. Comparing each object as it arrives spares the store a comparison of whole lists.
+   * proxy needs it. Because each object is compared as it arrives, the store need not compare whole lists.
    */
   #decode(key: string, object: unknown): ObjectOf[K] | undefined {
     const decoded = this.#kind.decode(object);
@@ -191,8 +191,8 @@ export class ObjectTracker<K extends Kind> {
   }
 
   /**
-   * Sets the problem of an object, "" for none. Returns it unless it equals the previous one, apart from array indexes,
-   * which move.
+   * Sets the problem of an object; "" for none. Returns the problem unless it equals the previous one. Array indexes
+   * are ignored in this comparison, because they may shift.
    */
   #newProblem(key: string, problem: string): string | undefined {
     const normalize = (text: string): string => text.replaceAll(/\[\d+\]/g, "[]");
@@ -207,10 +207,13 @@ export class ObjectTracker<K extends Kind> {
 
 const maxProblems = 20;
 
-/** A list that is being received. Its objects take effect together, when it is complete. */
+/** A list that is being received. Its objects take effect together, once the list is complete. */
 interface IncomingList {
   add(object: unknown): void;
-  /** Applies the list. Returns its deletions if they wait for a second list; with `isConfirming`, this is that list. */
+  /**
+   * Applies the list. Returns its deletions if they must wait for a second list; if `isConfirming`, this is the second
+   * list.
+   */
   complete(isConfirming: boolean, resourceVersion: string): MassDeletion | undefined;
 }
 
@@ -223,7 +226,7 @@ function describe({ path, problem }: FieldProblem): string {
   return `${showPath(path)}: ${problem}`;
 }
 
-/** Returns a resource version as a number; undefined for a text that cannot be compared. */
+/** Returns a resource version as a number; undefined for a string that cannot be compared. */
 function versionOf(resourceVersion: string): bigint | undefined {
   return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;
 }

@@ -22,13 +22,13 @@ export class Reflector {
   readonly #options: ReflectorOptions;
   readonly #backoff: Backoff;
   readonly #clock: Clock;
-  /** A list was requested. Only a list that begins later satisfies the request. */
+  /** True if a list was requested. Only a list that begins after the request satisfies it. */
   #mustList = false;
-  /** The connection failed, so the server may have been replaced by one with an older state. */
+  /** True if the connection failed, so that another server with an older state may have replaced this one. */
   #mustCheck = false;
-  /** Ends the wait for the second list; set while deletions wait for confirmation. */
+  /** Ends the wait for the confirming list; set while deletions wait for confirmation. */
   #confirmation: AbortController | undefined;
-  /** Deletions have waited long enough: the next list confirms or refutes them. */
+  /** True if deletions have waited long enough, so that the next list confirms or refutes them. */
   #mayConfirm = false;
   #stopWatch: AbortController | undefined;
 
@@ -38,16 +38,16 @@ export class Reflector {
     this.#clock = options.clock ?? realClock;
   }
 
-  /** True once a list was complete. */
+  /** True once a list has been completed. */
   isListed = false;
   /**
-   * False while the objects may differ from the server's: from a request for a list until it is complete, and while
-   * deletions wait for confirmation.
+   * False while the objects may differ from the server's: from the time when a list is requested until it is complete,
+   * and while deletions wait for confirmation.
    */
   isCurrent = true;
-  /** The objects are applied up to this version; undefined while a list is needed. */
+  /** Version up to which changes have been applied; undefined while a list is needed. */
   resourceVersion: string | undefined;
-  /** Why the last request failed; undefined since a list or watch succeeded. */
+  /** The reason why the last request failed; undefined once a list or watch has succeeded again. */
   failure: RequestFailure | undefined;
 
   /** Ends the current watch and lists again. */
@@ -58,7 +58,7 @@ export class Reflector {
     this.#stopWatch?.abort();
   }
 
-  /** Runs until the signal aborts. Errors: only those of the sink. */
+  /** Runs until the signal aborts. Rejects only with errors from the sink. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#confirmation?.abort(), { once: true });
     while (!signal.aborted) {
@@ -105,7 +105,7 @@ export class Reflector {
     report.deletionsHeld(heldDeletions, confirmMs);
   }
 
-  /** Requests the confirming list after `confirmMs`. Lists before then confirm nothing, and do not prolong the wait. */
+  /** Requests the confirming list after `confirmMs`. Earlier lists confirm nothing and do not prolong the wait. */
   #awaitConfirmation(confirmMs: number): void {
     if (this.#confirmation !== undefined) return;
     const stop = new AbortController();
@@ -195,10 +195,13 @@ export class Reflector {
   }
 }
 
-/** Shortest duration of a watch that is not retried with a delay, in milliseconds. */
+/** Minimum duration of a watch that may be retried without a delay, in milliseconds. */
 const minHealthyMs = 1_000;
 
-/** Returns why a list may help after a failed watch; undefined after a lost connection, a refusal or an overload. */
+/**
+ * Returns the reason why a list may help after a failed watch; undefined after a lost connection, a refusal or an
+ * overload.
+ */
 function reasonToList(failure: RequestFailure): RelistReason | undefined {
   if (failure.kind === "expired" || failure.kind === "silent") return failure.kind;
   if (failure.kind === "refused") return [401, 403, 429, 503].includes(failure.status) ? undefined : "refused";
@@ -208,13 +211,16 @@ function reasonToList(failure: RequestFailure): RelistReason | undefined {
 /** Limits and delays of a {@link Reflector}. The defaults are those of the program; tests shorten them. */
 export interface ReflectorTiming extends ListLimits {
   /**
-   * Minimum duration of a watch, in seconds; at random up to twice as long. Default 30. API servers send bookmarks only
-   * after an event (1.36: none in two minutes), so only a missing end distinguishes a dead watch from a quiet one.
+   * Minimum duration of a watch, in seconds; the actual duration is random, up to twice as long. Default 30. API
+   * servers send bookmarks only after an event (1.36: none in two minutes), so only a missing end distinguishes a dead
+   * watch from a quiet one.
    */
   readonly watchSeconds?: number | undefined;
-  /** Time after the requested end at which a silent watch counts as dead, in milliseconds. Default 10 000. */
+  /**
+   * Time after the requested end of a watch when the watch, if silent, counts as dead, in milliseconds. Default 10 000.
+   */
   readonly overdueMs?: number | undefined;
-  /** How long mass deletions wait for the list that confirms them, in milliseconds. Default 31 000. */
+  /** Time for which mass deletions wait for the confirming list, in milliseconds. Default 31 000. */
   readonly confirmMs?: number | undefined;
   /** Delays after failures. Default 0.8 to 30 s. */
   readonly backoff?: BackoffOptions | undefined;
@@ -231,8 +237,8 @@ interface ReflectorOptions extends ReflectorTiming {
 }
 
 /**
- * True if resource version `next` is certainly older: the server's etcd was restored or replaced. Source: KEP-5504,
- * versions are integers that can be compared within a kind. Other texts are never older.
+ * True if resource version `next` is certainly older: the server's etcd was restored or replaced. By KEP-5504, versions
+ * are integers that can be compared within a kind. Strings that are not integers are never older.
  */
 export function isOlder(next: string, current: string): boolean {
   if (!/^\d+$/.test(current) || !/^\d+$/.test(next)) return false;

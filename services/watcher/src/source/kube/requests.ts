@@ -17,11 +17,11 @@ import {
 type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
 
 /**
- * Lists a collection page by page, and passes each object to `receive`. The event loop turns every 50 objects. All
- * pages show the server's newest state at the first page.
+ * Lists a collection page by page, and passes each object to `receive`. The event loop gets a turn after every 50
+ * objects. All pages show the state that was the server's newest when it served the first page.
  *
- * Errors: "expired" if the list took longer than the server keeps its history. After a failure, the objects received so
- * far must be discarded.
+ * The result is "expired" if the list took longer than the server keeps its history. After a failure, the objects
+ * received so far must be discarded.
  */
 export async function listObjects(
   connection: KubeConnection,
@@ -48,21 +48,25 @@ export async function listObjects(
 export interface ListLimits {
   /** Objects per page. Default 100. */
   readonly pageSize?: number | undefined;
-  /** Longest time without a byte, in milliseconds. Default 60 000. */
+  /** Maximum time without a byte, in milliseconds. Default 60 000. */
   readonly listSilenceMs?: number | undefined;
 }
 
-/** Objects per page, which is parsed at once: 100 full slices take a seventh of the time of client-go's 500. */
+/**
+ * Objects per page. A page is parsed in one go: 100 full slices take a seventh of the time that client-go's 500 would
+ * take.
+ */
 const standardPageSize = 100;
 
 const standardSilenceMs = 60_000;
 
-/** A few milliseconds of decoding. */
+/** Number of objects to decode before the event loop gets a turn; decoding them takes a few milliseconds. */
 const objectsPerTurn = 50;
 
 /**
- * Returns the server's current resourceVersion, read by a list of one object. A watch cannot tell: from a version that
- * a restored etcd has not reached, it is silent, and later omits what it missed.
+ * Returns the server's current resourceVersion, which it reads by listing one object. A watch cannot determine it: a
+ * watch from a version that a restored etcd has not yet reached stays silent, and later omits the changes that it
+ * missed.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
@@ -107,8 +111,8 @@ async function getPage(
 }
 
 /**
- * Sends one watch request and passes its events to `handler` until the watch ends. An ERROR event ends it with the
- * failure that it describes, although the HTTP status was 200.
+ * Sends one watch request and passes its events to `handler` until the watch ends. An ERROR event ends the watch with
+ * the failure that the event describes, although the HTTP status was 200.
  */
 export async function watchOnce(
   connection: KubeConnection,
@@ -140,20 +144,20 @@ export async function watchOnce(
     if (events.length > 0) handler.receive(events, receivedAtMs);
     if (signal.aborted) break;
     if (failure !== undefined) return failure;
-    // One read of a socket fills many chunks, which would follow each other without a turn of the event loop.
+    // One read from a socket fills many chunks, which would follow each other without giving the event loop a turn.
     await nextTurn();
   }
   return { kind: "closed" };
 }
 
-/** Longest line of a watch, in characters. The API server limits objects to about 3 MiB. */
+/** Maximum length of a line in a watch, in characters. The API server limits objects to about 3 MiB. */
 const maxLineLength = 16 << 20;
 
 interface WatchRequest extends Omit<Resource, "kind"> {
   readonly resourceVersion: string;
-  /** The server ends the watch after this many seconds. */
+  /** Number of seconds after which the server ends the watch. */
   readonly timeoutSeconds: number;
-  /** Longest time without a byte, in milliseconds. */
+  /** Maximum time without a byte, in milliseconds. */
   readonly silenceMs: number;
 }
 
@@ -161,7 +165,7 @@ interface WatchRequest extends Omit<Resource, "kind"> {
 export type WatchEvent =
   | { readonly kind: "put"; readonly key: string; readonly resourceVersion: string; readonly object: unknown }
   | { readonly kind: "delete"; readonly key: string; readonly resourceVersion: string }
-  /** Nothing else changed up to `resourceVersion`. */
+  /** No further changes happened up to `resourceVersion`. */
   | { readonly kind: "bookmark"; readonly resourceVersion: string };
 
 /** How a watch ended. "closed" is the regular end: by the server's time limit, or because the signal aborted. */
@@ -171,11 +175,13 @@ type WatchEnd = { readonly kind: "closed" } | RequestFailure;
 interface WatchHandler {
   /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
   opened(): void;
-  /** At least one event; those that arrived together. `receivedAtMs`: milliseconds since 1970, with fractions. */
+  /**
+   * Receives the events that arrived together, at least one. `receivedAtMs` is in fractional milliseconds since 1970.
+   */
   receive(events: readonly WatchEvent[], receivedAtMs: number): void;
 }
 
-/** Parses lines up to the first one that is a failure. */
+/** Parses lines up to and including the first failure. */
 function parseEvents(request: ApiRequest, lines: readonly string[]) {
   const events: WatchEvent[] = [];
   for (const line of lines) {
@@ -213,7 +219,9 @@ function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFail
   }
 }
 
-/** Returns the key of an API object, which may be invalid otherwise. *Shape:* `namespace/name`, or `/name`. */
+/**
+ * Returns the key of an API object, even if the rest of the object is invalid. *Shape:* `namespace/name`, or `/name`.
+ */
 export function objectKey(object: unknown): string {
   const { namespace, name } = isRecord(object) && isRecord(object.metadata) ? object.metadata : {};
   return `${typeof namespace === "string" ? namespace : ""}/${typeof name === "string" ? name : ""}`;

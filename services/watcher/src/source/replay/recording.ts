@@ -7,12 +7,12 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../watcher-error.ts";
 
 /**
- * One line of a recording. *Shape:* JSON Lines: a head, the operations of a global stream, and in a bug report
+ * One line of a recording. *Shape:* JSON Lines: a head, the operations of a global stream and, in a bug report,
  * versions, findings and rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON).
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }
-  /** `atMs`: milliseconds since the recording began. */
+  /** `atMs` is the time since the recording began, in milliseconds. */
   | { readonly kind: "op"; readonly atMs: number; readonly op: OpItem }
   | { readonly kind: "rows"; readonly of: RecordedRows; readonly atMs: number; readonly rows: readonly JsonValue[] };
 
@@ -25,7 +25,10 @@ export function formatRecordingLine(line: RecordingLine): string {
   return JSON.stringify(line.kind === "op" ? { ...line, op: toJson(OpItemSchema, line.op) } : line);
 }
 
-/** Parses a recording. A truncated last line, as a killed recorder leaves it, is ignored. Errors: BAD_INPUT, with the number of the line. */
+/**
+ * Parses a recording. A truncated last line, which a killed recorder leaves behind, is ignored. Errors: BAD_INPUT, with
+ * the line number.
+ */
 export function parseRecording(text: string, name: string): readonly RecordingLine[] {
   const texts = text.split("\n");
   const lastText = texts.pop() ?? "";
@@ -82,7 +85,10 @@ function isJson(text: string): boolean {
   }
 }
 
-/** Reads a recording, plain or compressed by gzip. Errors: BAD_INPUT if it cannot be read, is too large or invalid. */
+/**
+ * Reads a recording, either plain or compressed with gzip. Errors: BAD_INPUT if the recording is unreadable, too large
+ * or invalid.
+ */
 export function readRecording(path: string): readonly RecordingLine[] {
   let bytes: Buffer;
   try {
@@ -95,5 +101,5 @@ export function readRecording(path: string): readonly RecordingLine[] {
   return parseRecording(bytes.toString("utf8"), path);
 }
 
-/** Largest recording, in bytes after decompression: about 512 MiB, the longest string of Node.js. */
+/** Maximum size of a recording, in bytes after decompression: about 512 MiB, the maximum string length of Node.js. */
 export const maxRecordingBytes = constants.MAX_STRING_LENGTH;

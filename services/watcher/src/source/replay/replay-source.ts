@@ -10,7 +10,7 @@ import { readRecording } from "./recording.ts";
 interface ReplaySourceOptions {
   /** Path of the recording. */
   readonly path: string;
-  /** Playback speed: 2 is twice as fast as recorded, 0 is without delays. */
+  /** Playback speed: 2 plays twice as fast as recorded, 0 plays without delays. */
   readonly speed: number;
   /** Stops after the last batch before this time, in milliseconds since the recording began. Default: plays all. */
   readonly untilMs?: number | undefined;
@@ -22,8 +22,8 @@ interface ReplaySourceOptions {
 const part = "source/replay";
 
 /**
- * Plays a recording of `kpng record` into the sink: each batch becomes a revision. At the end it keeps the last state
- * until it is aborted. Errors: BAD_INPUT for an invalid recording.
+ * Plays a recording made with `kpng record` into the sink; each batch becomes a revision. At the end, the source keeps
+ * the last state until it is aborted. Errors: BAD_INPUT for an invalid recording.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
@@ -37,7 +37,8 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   let batchCount = 0;
   for (const line of readRecording(path)) {
     if (line.kind !== "op") continue;
-    // The first batch, the initial state, is always played: its time is how long the recorder took to receive it.
+    // The first batch (the initial state) is always played, because its time only shows how long the recorder took to
+    // receive it.
     if (line.atMs > untilMs && batchCount > 0) break;
     if (!items.apply(line.op)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
