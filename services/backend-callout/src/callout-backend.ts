@@ -9,8 +9,9 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
 
 /**
- * The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. With
- * it, any script can put a view into effect. The program kpng-callout (`main.ts`) and `kpng SOURCE to-callout` run it.
+ * The backend `callout`: runs a program whenever the node's view changes, with the whole view on standard input. With
+ * this backend, any script can put a view into effect. The program kpng-callout (`main.ts`) and `kpng SOURCE
+ * to-callout` run it.
  */
 export const calloutBackend: BackendCommand = {
   name: "callout",
@@ -19,7 +20,7 @@ export const calloutBackend: BackendCommand = {
     {
       flags: "--callout <program>",
       description: "path or name of the program; its input is one JSON object per Service, as kpng-json prints it",
-      // KPNG's default: it prints the input of a program.
+      // KPNG's default, which shows what a program would get as input.
       default: "cat",
       parse: parseNonEmptyText,
       env: "CALLOUT",
@@ -63,7 +64,10 @@ input. After any other status the program is run again with the newest view, wit
   },
 };
 
-/** Errors: BAD_OPTION if no file of this name, or of this name in a folder of PATH, can be executed. */
+/**
+ * Checks that the program exists. Errors: BAD_OPTION if no executable file has this path, or this name in a folder of
+ * PATH.
+ */
 function requireProgram(program: string): void {
   const folders = program.includes("/") ? [""] : (process.env.PATH ?? "").split(delimiter);
   const isFound = folders.some((folder) => {

@@ -4,11 +4,11 @@ import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 
 /**
- * The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. People
- * and tests use it to look at a view.
+ * The backend `json`: prints the node's whole view whenever it changes, as one line of JSON per Service. People and
+ * tests use it to look at a view.
  *
  * The program kpng-json (`main.ts`), `kpng SOURCE to-json` and `kpng local to-json` run it. It only connects two
- * functions: `formatViewLines` of backend-kit and `writeAll`.
+ * functions: `formatViewLines` from backend-kit and `writeAll`.
  */
 export const jsonBackend: BackendCommand = {
   name: "json",
@@ -43,7 +43,7 @@ export async function writeAll(stream: Writable, chunks: Iterable<string>): Prom
   if (block !== "") await write(stream, block);
 }
 
-/** Minimum size of a write, in characters: 10 000 small writes would cost more than formatting their lines. */
+/** Minimum size of a write, in characters. 10 000 small writes would cost more than formatting their lines. */
 const blockLength = 64 * 1024;
 
 function write(stream: Writable, text: string): Promise<void> {

@@ -5,14 +5,14 @@ import type { Frontend, ServicePlan } from "./service-plan.ts";
 
 /**
  * Identifies a frontend: an address and port at which Services answer. *Shape:* `10.96.0.10:80/TCP`,
- * `[fd00::1]:80/TCP`, `node port 30080/TCP`. {@link FrontendClaims} decides which Service is served if several have the
- * same frontend.
+ * `[fd00::1]:80/TCP`, `node port 30080/TCP`. {@link FrontendClaims} decides which Service is served if several claim
+ * the same frontend.
  */
 export type FrontendId = string;
 
 /** Returns the identifier of a frontend. */
 export function frontendId({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): FrontendId {
-  // A joined text is stored in one piece; a template's result would keep its parts in memory too.
+  // A joined string is stored in one piece; the result of a template would also keep its parts in memory.
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");
 }
 
@@ -22,7 +22,10 @@ export interface Claimant extends Pick<Service, "createdSeconds" | "uid"> {
   readonly kind: Frontend["kind"];
 }
 
-/** The API server allots cluster IPs; status is the load balancer's; the creator of a Service chooses external IPs. */
+/**
+ * Rank of each kind of frontend, most trustworthy first: the API server allots cluster IPs, the load balancer sets its
+ * IPs in the status, but external IPs are chosen by the creator of a Service.
+ */
 const ranks: Readonly<Record<Frontend["kind"], number>> = {
   clusterIP: 0,
   loadBalancerIP: 1,
@@ -31,12 +34,13 @@ const ranks: Readonly<Record<Frontend["kind"], number>> = {
 };
 
 /**
- * Compares two claims to one frontend; the lesser one is served.
+ * Compares two claims to one frontend; the claim that sorts first is served.
  *
- * Cluster IPs come before load-balancer IPs, external IPs and node ports; among equals, the older Service comes first,
- * by creation and then by UID. A Service whose creation is unknown (KPNG's watcher, a state file) comes after the
- * others, by namespace and name: any order is arbitrary then, but each node must have the same. Endpoints do not count:
- * a Service that loses them for a moment would lose its traffic to one that waits for that.
+ * Cluster IPs come before load-balancer IPs, external IPs and node ports. Among equals, the older Service comes first,
+ * by creation time and then by UID. Services whose creation time is unknown (from KPNG's watcher or a state file) come
+ * last, ordered by namespace and name; any order would be arbitrary, but it must be the same on all nodes. Endpoints do
+ * not count, because a Service that lost them for a moment would lose its traffic to a Service that waits for such a
+ * moment.
  */
 export function compareClaimants(a: Claimant, b: Claimant): number {
   return (
@@ -52,31 +56,33 @@ export interface Clash {
   readonly frontend: FrontendId;
   /** The Service that has the frontend. */
   readonly served: ServiceKey;
-  /** The Service that claims what is not its own, and gets no packets at the frontend. */
+  /** The Service that claims the frontend in vain and gets no packets there. */
   readonly shadowed: ServiceKey;
 }
 
 /**
- * The owner of each frontend, for one family, if several Services have the same address and port, or the same node
- * port; {@link compareClaimants} is the order. The creator of a Service may give it any external IP, also one that
- * belongs to another Service (CVE-2020-8554), so the order must not depend on what a creator chooses.
+ * Determines the owner of each frontend of one family if several Services claim the same address and port, or the same
+ * node port; {@link compareClaimants} defines the order. The creator of a Service may give it any external IP, even one
+ * that belongs to another Service (CVE-2020-8554), so the order must not depend on anything that the creator can
+ * choose.
  *
- * A claim is to an address, protocol and port, as in kube-proxy: at a port that the owner of a cluster IP does not
- * have, the external IP of another Service is served.
+ * As in kube-proxy, a claim is to an address, protocol and port together: if another Service has the same IP as an
+ * external IP, it is served at the ports that the owner of the cluster IP does not use.
  *
- * `FamilyPlanner` of backend-kit puts the plan of each Service, `indexPlans` and `kpng explain` of the watcher do so
- * for a whole node. The outcome depends on the last put of each Service, never on their order.
+ * `FamilyPlanner` in backend-kit puts the plan of each Service; `indexPlans` and `kpng explain` in the watcher do so
+ * for a whole node. The outcome depends only on the last put of each Service, never on the order of puts.
  *
- * *Cost:* a put takes time proportional to the frontends of the Service; a frontend takes about 300 bytes.
+ * *Cost:* a put takes time proportional to the Service's number of frontends; a frontend takes about 300 bytes.
  */
 export class FrontendClaims {
-  /** The claimants of a frontend, its owner first; a single one without an array. */
+  /** The claimants of each frontend, its owner first. A single claimant is stored without an array. */
   readonly #claimants = new Map<FrontendId, Claimant | readonly Claimant[]>();
   readonly #byService = new Map<ServiceKey, readonly FrontendId[]>();
   readonly #contested = new Set<FrontendId>();
 
   /**
-   * Replaces the claims of a Service by those of its plan; returns the frontends that other Services gained or lost.
+   * Replaces the claims of a Service with the claims in its plan; returns the frontends that other Services gained or
+   * lost.
    */
   put({ key, createdSeconds, uid, ports }: ServicePlan): ReadonlySet<FrontendId> {
     const claims = new Map<FrontendId, Claimant>();
@@ -93,24 +99,24 @@ export class FrontendClaims {
     return this.#replace(key, claims);
   }
 
-  /** Forgets a Service; returns the frontends that other Services gained. */
+  /** Removes a Service; returns the frontends that other Services gained. */
   delete(key: ServiceKey): ReadonlySet<FrontendId> {
     return this.#replace(key, new Map());
   }
 
-  /** The Service that answers at a frontend; undefined if no Service claims it. */
+  /** Returns the Service that answers at a frontend; undefined if no Service claims it. */
   ownerOf(id: FrontendId): ServiceKey | undefined {
     return this.#claimantsOf(id)[0]?.key;
   }
 
-  /** Returns the plan without the frontends that other Services have. */
+  /** Returns the plan without the frontends that other Services own. */
   withOwned(plan: ServicePlan): ServicePlan {
     const isOwned = (frontend: Frontend): boolean => this.ownerOf(frontendId(frontend)) === plan.key;
     if (plan.ports.every(({ frontends }) => frontends.every(isOwned))) return plan;
     return { ...plan, ports: plan.ports.map((port) => ({ ...port, frontends: port.frontends.filter(isOwned) })) };
   }
 
-  /** All clashes at present; O(frontends that several Services claim). */
+  /** All current clashes; O(frontends that several Services claim). */
   get clashes(): readonly Clash[] {
     return [...this.#contested].flatMap((frontend) => {
       const [served, ...others] = this.claimantsOf(frontend);
@@ -118,7 +124,7 @@ export class FrontendClaims {
     });
   }
 
-  /** The Services that claim a frontend, its owner first. */
+  /** Returns the Services that claim a frontend, its owner first. */
   claimantsOf(id: FrontendId): readonly ServiceKey[] {
     return this.#claimantsOf(id).map(({ key }) => key);
   }
@@ -141,7 +147,7 @@ export class FrontendClaims {
     return changed;
   }
 
-  /** `claim` is undefined if the Service no longer claims the frontend. */
+  /** Sets or removes a Service's claim to a frontend. `claim` is undefined if the Service no longer claims it. */
   #setClaim(id: FrontendId, key: ServiceKey, claim: Claimant | undefined): void {
     const others = this.#claimantsOf(id).filter((each) => each.key !== key);
     const all = claim === undefined ? others : [...others, claim];

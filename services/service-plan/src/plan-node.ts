@@ -2,12 +2,10 @@ import { type AddressSet, type Family, isIn, parseAddress, parseCidr } from "@kp
 import type { ViewNode } from "@kpng/model/node-view.ts";
 import type { NodePlan, PodTraffic } from "./service-plan.ts";
 
-/**
- * How pods of this node are recognized; the option `--detect-local-mode`. Source: kube-proxy LocalMode.
- */
+/** How this node's pods are recognized (option `--detect-local-mode`). Source: kube-proxy LocalMode. */
 export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
-/** All values of {@link DetectLocalMode}, for the option. */
+/** All values of {@link DetectLocalMode}, for the option's parser. */
 export const detectLocalModes: readonly DetectLocalMode[] = [
   "ClusterCIDR",
   "NodeCIDR",
@@ -15,17 +13,17 @@ export const detectLocalModes: readonly DetectLocalMode[] = [
   "InterfaceNamePrefix",
 ];
 
-/** The administrator's settings that every service proxy has, for both families. */
+/** Administrator's settings that every service proxy has, for both families. */
 export interface ProxySettings {
   readonly isMasqueradeAll: boolean;
   readonly detectLocalMode: DetectLocalMode;
-  /** CIDRs of all pods of the cluster, for ClusterCIDR. As in kube-proxy, the first of each family is used. */
+  /** CIDRs of all pods in the cluster, for ClusterCIDR. As in kube-proxy, the first CIDR of each family is used. */
   readonly clusterCIDRs: readonly string[];
-  /** Name of the bridge, for BridgeInterface; never empty then. */
+  /** Name of the bridge, for BridgeInterface; not empty in that mode. */
   readonly podBridgeInterface: string;
-  /** Prefix of the pods' interfaces, for InterfaceNamePrefix; never empty then. */
+  /** Name prefix of the pods' interfaces, for InterfaceNamePrefix; not empty in that mode. */
   readonly podInterfaceNamePrefix: string;
-  /** Serve node ports on 127.0.0.0/8, for proxies that can; IPv4 only. */
+  /** True to serve node ports on 127.0.0.0/8, for proxies that can; IPv4 only. */
   readonly isLoopbackNodePorts: boolean;
   readonly nodePortAddresses: NodePortAddressRule;
 }
@@ -34,18 +32,17 @@ export interface ProxySettings {
 export interface NodeFacts {
   /** The Node in the view; undefined if the view has none. */
   readonly node: ViewNode | undefined;
-  /** Addresses of the interfaces. */
+  /** Addresses of the node's interfaces. */
   readonly localAddresses: AddressSet;
 }
 
-/**
- * Returns the part of all plans of one family that is the same for all Services. Pure.
- */
+/** Returns the part of the plans that is the same for all Services of one family. Pure. */
 export function planNode(settings: ProxySettings, family: Family, { node, localAddresses }: NodeFacts): NodePlan {
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;
   const addresses = { local: localAddresses, ofNode: node?.addresses };
   const chosen = resolveNodePortAddresses(settings.nodePortAddresses, family, addresses);
-  // A link-local address needs a zone, which rules cannot name. With "all", the kernel's match of local addresses decides.
+  // Leave out link-local addresses: they need a zone, which rules cannot contain. With "all", the kernel's match for
+  // local addresses decides.
   const isServed = (address: string): boolean =>
     isLoopback(address) ? isLoopbackNodePorts : !address.startsWith("fe80:");
   return {
@@ -78,31 +75,31 @@ function fromFirst(cidrs: readonly string[], family: Family): PodTraffic | undef
   return first === undefined ? undefined : { kind: "source", cidr: first.cidr };
 }
 
-/** The Node's address of a family; internal addresses come first. */
+/** Returns the Node's address of a family; internal addresses come first. */
 export function nodeAddress(node: Pick<ViewNode, "addresses"> | undefined, family: Family): string | undefined {
   return node?.addresses.map(parseAddress).find((address) => address?.family === family)?.address;
 }
 
 /**
- * The administrator's choice of the addresses that serve node ports. `parseNodePortAddresses` of backend-kit reads it
+ * The administrator's choice of the addresses that serve node ports. `parseNodePortAddresses` in backend-kit reads it
  * from the option `--nodeport-addresses`.
  */
 export type NodePortAddressRule =
-  /** Local addresses in these CIDRs, of both families; none means all. */
+  /** Local addresses of both families in these CIDRs; an empty list means all local addresses. */
   | { readonly kind: "cidrs"; readonly cidrs: readonly string[] }
-  /** The first address of each family that the cluster has for the Node. */
+  /** The Node's first address of each family, as known to the cluster. */
   | { readonly kind: "primary" };
 
-/** The addresses of one family of one node that the choice leads to. */
+/** The addresses of one family on one node that result from the rule. */
 export type NodePortAddresses =
-  /** Every local address, also one that is added later. */
+  /** Every local address, including addresses that are added later. */
   { readonly kind: "all" } | { readonly kind: "listed"; readonly addresses: readonly string[] };
 
 /** The addresses that a node has. */
 export interface NodeAddresses {
   /** Addresses of its interfaces. */
   readonly local: AddressSet;
-  /** ViewNode.addresses: internal addresses first. Undefined if the Node is unknown. */
+  /** `ViewNode.addresses`, with internal addresses first. Undefined if the Node is unknown. */
   readonly ofNode: readonly string[] | undefined;
 }
 
@@ -111,14 +108,14 @@ export interface NodeAddresses {
  *
  * | Rule | Selects |
  * |---|---|
- * | CIDRs, none of the family | all addresses of the family, even if the other family has a CIDR |
- * | CIDRs, one of length 0 | all |
+ * | CIDRs, but none of this family | all addresses of the family, even if the other family has a CIDR |
+ * | CIDRs, at least one with length 0 | all |
  * | `primary` | the Node's first address of the family; all if there is none, or if it is a loopback address |
- * | `primary`, the Node is unknown | none: all would open node ports that the administrator closed |
+ * | `primary`, but the Node is unknown | none, because "all" would open node ports that the administrator closed |
  *
  * *Source:* kube-proxy `util/nodeport_addresses.go`, `cmd/kube-proxy/app/server.go`.
  *
- * Pure. Local addresses change while a node runs: resolve again at each sync.
+ * Pure. Local addresses change while a node runs, so the rule must be resolved again at each sync.
  */
 export function resolveNodePortAddresses(
   rule: NodePortAddressRule,
@@ -132,8 +129,8 @@ export function resolveNodePortAddresses(
 }
 
 /**
- * True if the rule selects `address`, which is canonical. Loopback and link-local addresses count, which `planNode`
- * leaves out: flows that began there under other settings are stale as well.
+ * True if the rule selects `address`, which must be canonical. Unlike in `planNode`, loopback and link-local addresses
+ * count, because flows that began there under other settings are stale as well.
  */
 export function servesNodePorts(address: string, chosen: NodePortAddresses, local: readonly string[]): boolean {
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
@@ -146,7 +143,7 @@ function cidrsOf(rule: NodePortAddressRule, family: Family, ofNode: readonly str
   return [`${first.address}/${family === "v4" ? 32 : 128}`];
 }
 
-/** True for 127.0.0.0/8 and ::1. The address is canonical. */
+/** True for 127.0.0.0/8 and ::1. The address must be canonical. */
 export function isLoopback(address: string): boolean {
   return address === "::1" || address.startsWith("127.");
 }

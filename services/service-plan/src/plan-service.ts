@@ -19,15 +19,14 @@ import type {
 } from "./service-plan.ts";
 
 /**
- * The largest number of external IPs × ports of a Service in one family. Further external IPs are omitted. An object of
- * 100 KB may have 2500 of each: the 6 million frontends of its plan took 90 s without a turn of the event loop, and
- * 2.4 GB.
+ * Maximum product of external IPs and ports of a Service in one family. Further external IPs are omitted. An object of
+ * 100 KB can contain 2500 of each; planning its 6 million frontends blocked the event loop for 90 s and took 2.4 GB.
  */
 export const maxExternalFrontends = 10_000;
 
 /**
- * Returns what the node must do with the packets of one Service. Backends translate the plan to rules, so kube-proxy's
- * semantics are in this package once and not in each backend.
+ * Returns a plan of what the node must do with packets to one Service. Backends translate the plan to rules, so
+ * kube-proxy's semantics exist once, in this package, and not in each backend.
  *
  * Pure; O(ports × endpoints). Equal views and node plans give equal plans. Source: kube-proxy `iptables/proxier.go`,
  * syncProxyRules.
@@ -59,7 +58,7 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
   };
 }
 
-/** An address that all ports of a Service answer at. */
+/** An address at which all ports of a Service answer. */
 type ServiceAddress = Pick<Frontend, "kind" | "address" | "sources">;
 
 function serviceAddresses(service: Service, externalIPs: readonly string[], node: NodePlan): readonly ServiceAddress[] {
@@ -71,7 +70,8 @@ function serviceAddresses(service: Service, externalIPs: readonly string[], node
   });
   const loadBalancerIPs = validAddresses(service.loadBalancerIPs, family);
   const sources = makeAllowedSources(service, loadBalancerIPs, node);
-  // An address that status names is a load balancer's, also as an external IP; as in kube-proxy, for all clients.
+  // As in kube-proxy, an external IP that also appears in the status counts as a load-balancer IP, but is open to all
+  // clients.
   const kindOf = (address: string) => (loadBalancerIPs.includes(address) ? "loadBalancerIP" : "externalIP");
   return [
     ...validAddresses(service.clusterIPs, family).map(toAddress("clusterIP")),
@@ -81,7 +81,7 @@ function serviceAddresses(service: Service, externalIPs: readonly string[], node
 }
 
 /**
- * Plans one Service port. `taken` are the frontends of the ports before this one; of two equal frontends only the first
+ * Plans one Service port. `taken` contains the frontends of the preceding ports; of two equal frontends, only the first
  * is served.
  */
 function planPort(
@@ -123,8 +123,8 @@ type Routes = Readonly<Record<Sender, Route>>;
 type RouteTo = (set: EndpointSetName, isMasqueraded: boolean) => Route;
 
 /**
- * Routes of cluster IPs. Senders other than pods are masqueraded: a router may send the cluster IPs' range to any node,
- * and the endpoint's answer must return through the node that the packet was sent to.
+ * Returns the routes of cluster IPs. Packets from senders other than pods are masqueraded: a router may send the
+ * cluster IP range to any node, and the endpoint's answer must return through the node that received the packet.
  */
 function internalRoutes(service: Service, { isMasqueradeAll, podTraffic }: NodePlan, routeTo: RouteTo): Routes {
   const set = service.internalTrafficPolicy === "Local" ? "local" : "cluster";
@@ -133,12 +133,12 @@ function internalRoutes(service: Service, { isMasqueradeAll, podTraffic }: NodeP
 }
 
 /**
- * Routes of external IPs, load-balancer IPs and node ports.
+ * Returns the routes of external IPs, load-balancer IPs and node ports.
  *
- * Policy Cluster: the endpoint may be on another node, so its answer must return through this one: masquerade. Policy
- * Local: the client's address is kept. Pods and the node are treated as if their packets had gone out to the load
- * balancer and come back, and may use all endpoints. The node's packets are masqueraded, because the address that they
- * were sent to may be one of its own and so be their source.
+ * With policy Cluster, the endpoint may be on another node, so packets are masqueraded to make its answer return
+ * through this node. With policy Local, the client's address is kept. Packets from pods and from the node are treated
+ * as if they had gone out to the load balancer and come back, and may reach all endpoints. The node's packets are
+ * masqueraded, because their destination may be one of the node's own addresses and would then also be their source.
  */
 function externalRoutes(service: Service, hasClusterEndpoints: boolean, routeTo: RouteTo): Routes {
   if (service.externalTrafficPolicy !== "Local") {
@@ -151,8 +151,8 @@ function externalRoutes(service: Service, hasClusterEndpoints: boolean, routeTo:
 }
 
 /**
- * Addresses of usable endpoints on this node. Endpoints on other nodes are included where a pod's packet is not
- * masqueraded on its way to an external address: a pod of another node may send one by way of this node.
+ * Returns the addresses of usable endpoints on this node. It includes endpoints on other nodes if a pod's packet to an
+ * external address is not masqueraded, because a pod on another node may send such a packet by way of this node.
  */
 function hairpinAddresses(
   { endpoints }: ServiceView,
@@ -177,10 +177,10 @@ function isValidPort({ port, nodePort }: ServicePort): boolean {
 
 /**
  * True if a service proxy serves the Service in this family. `planService` and `planHealthCheck` skip all other
- * Services, and `kpng explain` reports it. They share this file, because they must agree.
+ * Services, and `kpng explain` says so; all three must agree.
  *
- * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served in that family
- * alone; a Service without cluster IPs, which only a state file can contain, in both.
+ * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served only in that
+ * family; a Service without cluster IPs, which only a state file can contain, is served in both.
  */
 export function isServed({ isHeadless, type, clusterIPs }: Service, family: Family): boolean {
   if (isHeadless || type === "ExternalName") return false;
@@ -189,20 +189,23 @@ export function isServed({ isHeadless, type, clusterIPs }: Service, family: Fami
 }
 
 /**
- * Returns the valid addresses of a family. An invalid one, e.g. of a state file, would make the kernel refuse all
+ * Returns the valid addresses of a family. An invalid address, e.g. from a state file, would make the kernel refuse all
  * rules.
  */
 function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
   return (addresses?.[family] ?? []).filter((address) => isAddress(address, family));
 }
 
-/** True for an address of the family without a zone. The unspecified address is none: ipset refuses a whole update for it. */
+/**
+ * True for an address of the family without a zone. The unspecified address does not count, because ipset would refuse
+ * a whole update that contains it.
+ */
 function isAddress(text: string, family: Family): boolean {
   if (text === "0.0.0.0" || text === "::") return false;
   return family === "v4" ? isIPv4(text) : isIPv6(text) && !text.includes("%");
 }
 
-/** True for 1 to 65535. */
+/** True for whole numbers from 1 to 65535. */
 function isPortNumber(value: number): boolean {
   return Number.isInteger(value) && value >= 1 && value <= 65_535;
 }
@@ -231,8 +234,8 @@ export function makeEndpointSets(
 }
 
 /**
- * Returns the ports of an endpoint without ports, which only a state file or another watcher can contain. Source: KPNG
- * `api/localv1/endpoint.go`, PortMapping.
+ * Returns the ports to use for an endpoint that lists none, which can come only from a state file or another watcher.
+ * Source: KPNG `api/localv1/endpoint.go`, PortMapping.
  */
 function targetPorts({ name, port, targetPort }: ServicePort): readonly EndpointPort[] {
   if (name !== "" || typeof targetPort !== "number") return [];
@@ -244,12 +247,12 @@ function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly Endp
 }
 
 /**
- * Returns the endpoints that may still answer UDP flows which began earlier, whether or not new flows use them. As in
- * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer chooses. Returns nothing
- * for other protocols, whose connections tell by themselves when they end.
+ * Returns the endpoints that may still answer UDP flows that began earlier, whether or not new flows use them. As in
+ * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer selects. Returns nothing
+ * for other protocols, in which the end of a connection is visible.
  *
- * The backends ipvs and userspace call it when they render a Service. Not part of the plan (`planService`),
- * because the backends that leave flows to conntrack do not need these endpoints.
+ * The backends ipvs and userspace call it when they render a Service. These endpoints are not part of the plan
+ * (`planService`), because backends that leave flows to conntrack do not need them.
  *
  * Pure; O(endpoints).
  */
@@ -268,7 +271,7 @@ export function drainingEndpoints(
 
 /**
  * Returns the clients that each load-balancer IP lets through; an address without an entry lets all clients through.
- * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service.
+ * Kubernetes calls these CIDRs the source ranges of a Service.
  */
 function makeAllowedSources(
   service: Service,
@@ -289,9 +292,9 @@ function makeAllowedSources(
 }
 
 /**
- * Returns the ranges for one address; an empty list if all clients are let through. That is the case if no range has
- * the family, or if one of the ranges contains every address. Kubernetes has one list for all addresses of a Service; a
- * state file may have one for each.
+ * Returns the source ranges for one address; an empty list if all clients are let through. That is the case if no range
+ * belongs to the family, or if one of the ranges contains every address. Kubernetes has one list for all addresses of a
+ * Service; a state file may have one per address.
  *
  * Source: kube-proxy `serviceport.go`, newBaseServiceInfo.
  */
@@ -308,11 +311,11 @@ function sourceRanges({ ipFilters }: Service, family: Family, address: string): 
  * Returns the health check of a load balancer with external policy Local; undefined for every other Service. A load
  * balancer asks this port which nodes have endpoints.
  *
- * Endpoints that terminate do not count although traffic may still reach them: that is how a node drains.
+ * Terminating endpoints do not count, although traffic may still reach them; this is how a node drains.
  *
  * *Source:* kube-proxy `endpointschangetracker.go`, LocalReadyEndpoints; `serviceport.go`, HealthCheckNodePort.
  *
- * Pure; O(endpoints) for a Service that has one, else O(1).
+ * Pure; O(endpoints) for a Service with a health check, otherwise O(1).
  */
 export function planHealthCheck(
   service: Service,
@@ -326,21 +329,21 @@ export function planHealthCheck(
   return { port, localEndpoints: new Set(local.flatMap(({ addresses }) => addresses[family].slice(0, 1))).size };
 }
 
-/** True if the sources let a packet from this address through. */
+/** True if `source`, a packet's source address, is let through. */
 export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSources): boolean {
   return ownAddresses.includes(source) || ranges.some((range) => isIn(source, range));
 }
 
 /**
- * True if a packet passes the rules that refuse and drop in iptables mode. The rules of external addresses are not in
- * OUTPUT: a packet of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in
- * INPUT.
+ * True if a packet passes through the rules that refuse or drop in iptables mode. The rules for external addresses are
+ * not in OUTPUT, because a packet from the node to another machine may still reach a load balancer. The rules for
+ * cluster IPs are not in INPUT.
  */
 export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
   return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;
 }
 
-/** True if node ports are served at a local address of the node. */
+/** True if node ports are served at `address`, a local address of the node. */
 export function servesNodePorts(address: string, { nodePortAddresses, isLoopbackNodePorts }: NodePlan): boolean {
   if (nodePortAddresses !== "all") return nodePortAddresses.includes(address);
   return !isLoopback(address) || isLoopbackNodePorts;

@@ -2,9 +2,8 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol, Service, ServiceKey } from "@kpng/model/service.ts";
 
 /**
- * The origin of a packet that reaches a frontend. A packet that fits two kinds belongs to the first, in this order:
- * "pod" if {@link NodePlan.podTraffic} recognizes it, "node" if its source is one of the node's own addresses, else
- * "outside".
+ * The origin of a packet that reaches a frontend: "pod" if {@link NodePlan.podTraffic} recognizes it, otherwise "node"
+ * if its source is one of the node's own addresses, otherwise "outside".
  */
 export type Sender = "pod" | "node" | "outside";
 
@@ -12,17 +11,19 @@ export type Sender = "pod" | "node" | "outside";
 export type Route =
   | {
       readonly kind: "balance";
-      /** The endpoint set to balance across; never an empty one. */
+      /** The endpoint set to balance across; never an empty set. */
       readonly set: EndpointSetName;
-      /** Whether the node's address becomes the source, so that the endpoint's answer returns through this node. */
+      /**
+       * True if the source is replaced by the node's address, so that the endpoint's answer returns through this node.
+       */
       readonly isMasqueraded: boolean;
     }
-  /** No usable endpoint exists in the cluster: answered with ICMP unreachable, or a TCP reset. */
+  /** No usable endpoint exists in the cluster; the packet is answered with ICMP unreachable or a TCP reset. */
   | { readonly kind: "refuse" }
-  /** Policy Local, and usable endpoints exist on other nodes only: discarded. */
+  /** The policy is Local and usable endpoints exist only on other nodes; the packet is discarded. */
   | { readonly kind: "drop" };
 
-/** The endpoints of traffic policy Cluster, or of policy Local. */
+/** Name of an endpoint set: the endpoints for traffic policy Cluster, or for policy Local. */
 export type EndpointSetName = "cluster" | "local";
 
 /** An address and port at which an endpoint serves a Service port. */
@@ -44,47 +45,50 @@ export interface Frontend {
   /** 1 to 65535. */
   readonly port: number;
   /**
-   * The clients that are let through; packets of others are dropped. Undefined for all clients. Without effect if no
+   * The clients that are let through; packets from others are dropped. Undefined for all clients. Has no effect if no
    * route leads to an endpoint.
    */
   readonly sources: AllowedSources | undefined;
   /**
-   * With policy Cluster, the three routes differ at most in `isMasqueraded`; with external policy Local, also in kind and
-   * set.
+   * With policy Cluster, the three routes differ at most in `isMasqueraded`; with external policy Local, also in kind
+   * and set.
    */
   readonly routes: Readonly<Record<Sender, Route>>;
 }
 
 /** The clients that a load-balancer IP lets through. Frontends with equal ranges share one object. */
 export interface AllowedSources {
-  /** Canonical CIDRs of the plan's family, at least one, none of length 0; no two are equal. */
+  /** Canonical, distinct CIDRs of the plan's family; at least one, and none with length 0. */
   readonly ranges: readonly string[];
   /**
-   * The load-balancer IPs with these ranges, if the ranges contain the node's address; else empty.
+   * The load-balancer IPs with these ranges if the ranges contain the node's address; otherwise empty.
    *
-   * A packet from one of these addresses is let through: a load-balancer IP may be an address of this node too, and
-   * then it is the source of what the node sends to it. Source: kube-proxy `iptables/proxier.go`, allowFromNode.
+   * A packet from one of these addresses is let through: a load-balancer IP may also be an address of this node, and
+   * then it is the source of packets that the node sends to it. Source: kube-proxy `iptables/proxier.go`,
+   * allowFromNode.
    */
   readonly ownAddresses: readonly string[];
 }
 
-/** One Service port in one family. */
+/** The plan of one Service port in one family. */
 export interface ServicePortPlan {
   /** *Shape:* `namespace/name:port`, or `namespace/name` for the unnamed port. Source: kube-proxy ServicePortName. */
   readonly name: string;
   readonly protocol: Protocol;
-  /** The port of its cluster IPs, external IPs and load-balancer IPs; 1 to 65535. */
+  /** The port at the Service's cluster IPs, external IPs and load-balancer IPs; 1 to 65535. */
   readonly port: number;
-  /** ClientIP affinity: how long a client stays with its endpoint after its last connection. Undefined for none. */
+  /**
+   * ClientIP affinity: how long a client stays with its endpoint after its last connection. Undefined for no affinity.
+   */
   readonly affinitySeconds: number | undefined;
   /**
-   * Ascending by their text, `10.0.1.7:8080` or `[fd00::7]:8080`; no two are equal. A set may have endpoints although no
-   * route uses it.
+   * Distinct endpoints, sorted by their text form, `10.0.1.7:8080` or `[fd00::7]:8080`. A set may contain endpoints
+   * even if no route uses it.
    */
   readonly sets: Readonly<Record<EndpointSetName, readonly EndpointAddress[]>>;
   /**
-   * Cluster IPs first, then external IPs, load-balancer IPs and the node port. All cluster IPs have the same routes, and so
-   * have all other frontends. No two frontends of a Service have the same address, protocol and port.
+   * Cluster IPs first, then external IPs, load-balancer IPs and the node port. All cluster IPs have the same routes,
+   * and so do all other frontends. No two frontends of a Service have the same address, protocol and port.
    */
   readonly frontends: readonly Frontend[];
 }
@@ -93,7 +97,7 @@ export interface ServicePortPlan {
 export interface HealthCheckPlan {
   /** 1 to 65535. */
   readonly port: number;
-  /** Distinct addresses of ready endpoints on this node. */
+  /** Number of distinct addresses of ready endpoints on this node. */
   readonly localEndpoints: number;
 }
 
@@ -101,14 +105,14 @@ export interface HealthCheckPlan {
 export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly key: ServiceKey;
   readonly family: Family;
-  /** Empty for a headless Service, an ExternalName and a Service of the other family alone. */
+  /** Empty for a headless Service, an ExternalName, and a Service with cluster IPs of only the other family. */
   readonly ports: readonly ServicePortPlan[];
   /**
-   * Addresses of endpoints that may become the endpoint of their own connection, by way of this node. Such a connection
-   * needs masquerade, or the endpoint would answer itself directly. Ascending.
+   * Addresses of endpoints that may be selected, by way of this node, as the endpoint of their own connections;
+   * ascending. Such a connection must be masqueraded, or the endpoint would answer itself directly.
    */
   readonly hairpin: readonly string[];
-  /** Undefined if the Service has none. */
+  /** Undefined if the Service has no health check. */
   readonly healthCheck: HealthCheckPlan | undefined;
   /** Number of external IPs that are not served, because the Service has too many; undefined for none. */
   readonly omittedExternalIPs?: number;
@@ -116,28 +120,28 @@ export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
 
 /** How packets of pods are recognized. Source: kube-proxy `util/localdetector.go`. */
 export type PodTraffic =
-  /** By their source address. */
+  /** Recognized by their source address. */
   | { readonly kind: "source"; readonly cidr: string }
-  /** By the interface that they arrive on. */
+  /** Recognized by the interface on which they arrive. */
   | { readonly kind: "interface"; readonly name: string }
   | { readonly kind: "interfacePrefix"; readonly prefix: string };
 
-/** The node and the administrator's settings, as far as plans of Services depend on them, in one family. */
+/** The parts of the node's state and the administrator's settings on which Service plans of one family depend. */
 export interface NodePlan {
   readonly family: Family;
-  /** Undefined if pods cannot be told from other senders: then no packet is a pod's. */
+  /** Undefined if pods cannot be told from other senders; then no packet counts as a pod's. */
   readonly podTraffic: PodTraffic | undefined;
-  /** Every connection to a cluster IP is masqueraded, also a pod's. */
+  /** True if every connection to a cluster IP is masqueraded, even a pod's. */
   readonly isMasqueradeAll: boolean;
   /**
-   * Local addresses that serve node ports, ascending. "all" includes addresses that the node gains later, and loopback
-   * addresses only as {@link NodePlan.isLoopbackNodePorts} says.
+   * Local addresses that serve node ports, ascending. "all" includes addresses that the node gains later, but loopback
+   * addresses only according to {@link NodePlan.isLoopbackNodePorts}.
    */
   readonly nodePortAddresses: "all" | readonly string[];
-  /** Node ports answer on 127.0.0.0/8 too; always false for IPv6. */
+  /** True if node ports also answer on 127.0.0.0/8; always false for IPv6. */
   readonly isLoopbackNodePorts: boolean;
-  /** The Node's own address, internal before external; undefined if unknown. */
+  /** The Node's own address, with internal addresses preferred to external ones; undefined if unknown. */
   readonly nodeAddress: string | undefined;
-  /** CIDRs that cluster IPs are allocated from; empty if unknown. */
+  /** CIDRs from which cluster IPs are allocated; empty if unknown. */
   readonly serviceCIDRs: readonly string[];
 }

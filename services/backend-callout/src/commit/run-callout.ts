@@ -8,23 +8,23 @@ import { CodedError } from "@kpng/process/process-error.ts";
 
 type CalloutErrorCode = "PROGRAM_FAILED";
 
-/** A failed run of the callout backend's program. Each code has a row in docs/errors.md. */
+/** Error for a failed run of the callout backend's program. Each code has a row in docs/errors.md. */
 export class CalloutError extends CodedError<CalloutErrorCode> {
   override readonly name = "CalloutError";
 }
 
-/** One run of the program of kpng-callout. */
+/** Options of one run of the callout backend's program. */
 export interface CalloutOptions {
   /** Path, or name to look up in PATH. */
   readonly program: string;
   readonly args: readonly string[];
-  /** All its variables. */
+  /** The program's complete environment. */
   readonly env: NodeJS.ProcessEnv;
   /** Standard input of the program. */
   readonly input: Iterable<string>;
   /** Time limit of the run, in milliseconds. */
   readonly timeoutMs: number;
-  /** File descriptor of the program's standard output. Default 1, that of this process. */
+  /** File descriptor of the program's standard output. Default 1, the standard output of this process. */
   readonly outputFd?: number | undefined;
 }
 
@@ -32,13 +32,13 @@ export interface CalloutOptions {
 const killDelayMs = 2_000;
 
 /**
- * Runs a program to its end. Its standard error is that of this process.
+ * Runs a program until it ends. It shares the standard error of this process.
  *
- * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
- * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon
- * as the program itself has ended.
+ * The run succeeds if the program exits with status 0 in time, whether or not it has read its input; processes that it
+ * left in the background keep running. When the time limit is reached, its process group gets SIGTERM, followed by
+ * SIGKILL 2 s later or as soon as the program itself has ended.
  *
- * Errors: PROGRAM_FAILED, after which processes that the program left in the background may still run.
+ * Errors: PROGRAM_FAILED; processes that the program left in the background may then still be running.
  */
 export async function runCallout(options: CalloutOptions): Promise<void> {
   const { program, args, env, timeoutMs, outputFd = 1 } = options;
@@ -53,7 +53,7 @@ export async function runCallout(options: CalloutOptions): Promise<void> {
 }
 
 /**
- * Opens a file without a name, for reading and appending. It disappears when the last process closes it.
+ * Opens an unnamed file for reading and appending. The file disappears when the last process closes it.
  *
  * The program's standard input is such a file, not a pipe: Node.js makes its pipes from sockets, and a script that
  * opens /dev/stdin fails on a socket ("No such device or address"). A file also never blocks, whether the program
@@ -80,12 +80,15 @@ async function openUnlinkedFile(): Promise<FileHandle> {
   throw new CalloutError("PROGRAM_FAILED", text, { cause: failures[0] });
 }
 
-/** Writes text to an empty file and leaves its offset at 0, where the program starts to read. Errors: PROGRAM_FAILED. */
+/**
+ * Writes text to an empty file and leaves the file offset at 0, where the program starts to read. Errors:
+ * PROGRAM_FAILED.
+ */
 async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
   const blockLength = 1024 * 1024;
   let position = 0;
   let block = "";
-  // A write with a position does not move the offset.
+  // A write with an explicit position does not move the offset.
   const flush = async (): Promise<void> => {
     const bytes = Buffer.from(block);
     block = "";
@@ -107,13 +110,13 @@ async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
 }
 
 /**
- * Variables that hold credentials of kpng, or name the files with them: headers and TLS files of the trace exporter,
- * TLS files and tokens of kpng's options. KUBECONFIG is not among them: kpng-callout does not read it, and scripts that
- * call kubectl need it.
+ * Variables that hold kpng's credentials or name the files that contain them: headers and TLS files for the trace
+ * exporter, and TLS files and tokens for kpng's options. KUBECONFIG is not included, because kpng-callout does not read
+ * it and scripts that call kubectl need it.
  */
 const credentials = /^(OTEL_EXPORTER_OTLP_(\w+_)?(HEADERS|CERTIFICATE|CLIENT_KEY)|KPNG_(\w+_)?(TLS_\w+|TOKEN))$/;
 
-/** Returns the variables of `own`, our environment, that the program inherits: all except credentials of kpng. Pure. */
+/** Returns the variables that the program inherits from `own`, our environment: all except kpng's credentials. Pure. */
 export function inheritedEnvironment(own: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(own).filter(([name]) => !credentials.test(name)));
 }

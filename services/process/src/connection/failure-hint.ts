@@ -1,7 +1,7 @@
 /**
  * Patterns of error messages, each with advice. Most messages come from OpenSSL, Node.js and the Connect library; for
- * those of our own, a comment names the file. The first pattern that matches decides, so patterns with a prefix precede
- * general ones.
+ * our own messages, a comment names the source file. The first matching pattern counts, so patterns with a prefix
+ * precede general ones.
  */
 const hints: readonly (readonly [RegExp, string])[] = [
   [/larger than configured readMaxBytes/, "raise --max-msg-size"],
@@ -19,14 +19,14 @@ const hints: readonly (readonly [RegExp, string])[] = [
     "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
   ],
   [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
-  // Name of a health part, kind-report.ts of the watcher.
+  // The name of a health part; kind-report.ts in the watcher.
   [
     /source\/kube\/.*ECONNREFUSED/,
     "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
   ],
-  // token-checker.ts of the watcher.
+  // token-checker.ts in the watcher.
   [/has no right at this watcher/, "the watcher's --inspection-accounts names the accounts that may ask it"],
-  // Questions of kpng, client.ts of the CLI.
+  // Queries from kpng; client.ts in the CLI.
   [
     /request failed: .*ECONNREFUSED/,
     "nothing listens there: is a watcher running, and is --api its address? --context NAME asks a cluster instead",
@@ -37,13 +37,13 @@ const hints: readonly (readonly [RegExp, string])[] = [
   [/ENOTFOUND|EAI_AGAIN/, "the name cannot be resolved from this machine"],
   [/Protocol error|HTTP 404/, "another service listens there: a watcher's default port is 12090"],
   [/PERMISSION_DENIED|permission_denied/, "docs/guides/security.md lists the rights that a request needs"],
-  // rights.ts of the watcher.
+  // rights.ts in the watcher.
   [/certificate ".*" is not accepted/, "is --tls-crt of the CA that the watcher has in --listen-tls-ca?"],
 ];
 
 /**
- * Returns advice about a failed connection or request, by its error message: for the person who typed the command, and for
- * the log of a backend. Undefined if there is none.
+ * Returns advice about a failed connection or request, chosen by its error message; undefined if there is none. The
+ * advice is for the person who typed the command, and for a backend's log.
  */
 export function failureHint(message: string): string | undefined {
   return hints.find(([pattern]) => pattern.test(message))?.[1];
