@@ -5,7 +5,7 @@ import packageJson from "../package.json" with { type: "json" };
 import { loadBackends } from "./commands/backends.ts";
 import { refuseHabits } from "./commands/refusals.ts";
 
-/** What the help of `kpng` says about a command, and how to load it. */
+/** A command of `kpng`: its entry in help, and how to load it. */
 interface Entry {
   readonly group: "Run:" | "Ask:" | "Debug:" | "Administer:";
   readonly name: string;
@@ -15,7 +15,7 @@ interface Entry {
 
 type MakeCommand = (signal: AbortSignal, backends: readonly BackendCommand[], program: Command) => Command;
 
-/** A command of `commands/inspect.ts`. */
+/** Returns the entry of a command from `commands/inspect.ts`. */
 function query(group: Entry["group"], name: string, description: string): Entry {
   const load = async (): Promise<MakeCommand> => {
     const { makeInspect } = await import("./commands/inspect.ts");
@@ -24,7 +24,7 @@ function query(group: Entry["group"], name: string, description: string): Entry 
   return { group, name, description, load };
 }
 
-/** A source, which `commands/source.ts` combines with sinks and queries. */
+/** Returns the entry of a source, which `commands/source.ts` combines with sinks and queries. */
 function source(
   name: string,
   description: string,
@@ -42,7 +42,7 @@ function source(
 /** Output of `kpng --version`. */
 const versionText = formatVersion("kpng", packageJson.version);
 
-/** In the order of the help. */
+/** All commands, in the order in which help lists them. */
 const entries: readonly Entry[] = [
   source("kube", "watch the API server, and serve, write or apply what it holds", async () => {
     return (await import("./source/kube.ts")).kubeCommand;
@@ -90,7 +90,10 @@ const entries: readonly Entry[] = [
   },
 ];
 
-/** Moves options before the command to the end, where commander looks for them: `kpng --context prod status`. Pure. */
+/**
+ * Moves options that precede the command, as in `kpng --context prod status`, to the end, where commander looks for
+ * them. Pure.
+ */
 export function optionsLast(words: readonly string[]): readonly string[] {
   const option = /^--(?:kubeconfig|context|kpng-namespace)(=|$)/;
   const isValue = (index: number): boolean => option.exec(words[index - 1] ?? "")?.[1] === "";
@@ -99,9 +102,9 @@ export function optionsLast(words: readonly string[]): readonly string[] {
 }
 
 /**
- * Loads the commands that a command line can mean, because all of them take half a second, and returns a function that
- * makes the command tree from them. In the tree, the other commands have only a name and a description, for the help. A
- * running command stops when `signal` aborts. Without `words`, loads everything.
+ * Loads the commands that a command line can mean, and returns a function that makes the command tree from them. The
+ * other commands are not loaded, because loading all takes half a second; the tree contains only their names and
+ * descriptions, for help. A running command stops when `signal` aborts. Without `words`, loads everything.
  */
 export async function loadKpng(words?: readonly string[]): Promise<(signal: AbortSignal) => Command> {
   const [first = ""] = words ?? [];

@@ -2,15 +2,15 @@
 import { enableCompileCache } from "node:module";
 import { fileURLToPath } from "node:url";
 
-// The program `kpng`: this file only starts it, so tests can import the commands without running them.
+// Starts the program `kpng`. This file does nothing else, so that tests can import the commands without running them.
 
-// In a clone, Node.js keeps compiled sources in node_modules: without that, a command takes two seconds. Not in /tmp,
-// where another user could put code that root then runs. A bundle compiles fast enough.
+// In a clone, make Node.js cache compiled sources in node_modules; without the cache, a command takes two seconds. The
+// cache must not be in /tmp, where another user could put code that root then runs. A bundle compiles fast enough.
 if (import.meta.url.endsWith("/services/cli/src/main.ts")) {
   enableCompileCache(fileURLToPath(new URL("../../../node_modules/.cache/kpng", import.meta.url)));
 }
 
-// Loaded on demand, after the cache is on.
+// Import these modules only after the cache is enabled.
 const [{ runProcess }, { loadKpng, optionsLast }] = await Promise.all([
   import("@kpng/process/run/run-process.ts"),
   import("./kpng.ts"),

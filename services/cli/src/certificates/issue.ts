@@ -1,4 +1,4 @@
-// The library needs this module, and does not import it.
+// The X.509 library needs this module but does not import it.
 import "reflect-metadata";
 import { createPrivateKey, KeyObject, X509Certificate as NodeCertificate, webcrypto } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -24,7 +24,7 @@ export interface PemPair {
   readonly certificate: string;
 }
 
-/** A name in a certificate (subjectAltName). A `url` states a right of a client: `kpng://node/n1`. */
+/** A name in a certificate (subjectAltName). A `url` grants a client a right: `kpng://node/n1`. */
 export interface SubjectName {
   readonly type: "dns" | "ip" | "url";
   readonly value: string;
@@ -32,28 +32,28 @@ export interface SubjectName {
 
 /** A certificate to issue. */
 export interface CertificateRequest {
-  /** Shown in logs; gives no right. At most 64 characters. */
+  /** Shown in logs; grants no right. At most 64 characters. */
   readonly commonName: string;
   readonly names: readonly SubjectName[];
-  /** A certificate for a client is not accepted from a server, and the reverse. */
+  /** A client certificate is not accepted from a server, and vice versa. */
   readonly usage: "server" | "client";
-  /** Days until it expires; earlier if its CA does. */
+  /** Days until the certificate expires; it expires earlier if its CA does. */
   readonly days: number;
 }
 
 const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 
-/** Life of a CA in days: ten years. Replacing it takes two changes on every node. */
+/** Lifetime of a CA, in days: ten years, because replacing a CA takes two changes on every node. */
 const authorityDays = 3_650;
 
 const dayMs = 86_400_000;
 
-/** Certificates are valid from this long before they are issued, for machines whose clock is behind. */
+/** Certificates become valid this long before they are issued, for machines whose clock is slow. */
 const slackMs = 3_600_000;
 
 cryptoProvider.set(webcrypto);
 
-/** Makes a CA with a new key. It cannot sign further CAs. */
+/** Makes a CA with a new key. The CA cannot sign further CAs. */
 async function createAuthority(now: Date): Promise<PemPair> {
   const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
   const certificate = await X509CertificateGenerator.createSelfSigned({
@@ -109,10 +109,10 @@ function pairOf(key: webcrypto.CryptoKey, certificate: X509Certificate): PemPair
 }
 
 /**
- * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one there if there is none.
+ * Reads the CA in a folder (`ca.key`, `ca.crt`), or makes one if the folder contains none.
  *
- * Errors: TLS_FILES if the CA is incomplete or has expired; OUTPUT_FAILED if it cannot be
- * written. An existing file is never replaced.
+ * Errors: TLS_FILES if the CA is incomplete or has expired; OUTPUT_FAILED if it cannot be written. Existing files are
+ * never replaced.
  */
 export async function openAuthority(folder: string, now: Date): Promise<PemPair & { readonly isNew: boolean }> {
   const [keyPath, certificatePath] = [join(folder, "ca.key"), join(folder, "ca.crt")];
@@ -128,7 +128,7 @@ export async function openAuthority(folder: string, now: Date): Promise<PemPair 
 }
 
 /**
- * Writes `NAME.key` and `NAME.crt` in the folder of the CA; files of an earlier certificate are replaced. Returns their
+ * Writes `NAME.key` and `NAME.crt` in the CA's folder, replacing the files of an earlier certificate. Returns their
  * paths. Errors: OUTPUT_FAILED.
  */
 export function writePair(folder: string, name: string, { key, certificate }: PemPair): readonly string[] {

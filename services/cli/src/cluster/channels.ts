@@ -3,38 +3,38 @@ import { isRecord } from "@kpng/model/narrowing.ts";
 import { parseJson } from "@kpng/watcher/source/kube/connection.ts";
 import type { WebSocket } from "ws";
 
-/** Subprotocol of the WebSocket: each message begins with the number of its channel. */
+/** WebSocket subprotocol in which each message begins with the number of its channel. */
 export const channelProtocol = "v4.channel.k8s.io";
 
 /**
- * What a kubelet sends on each channel. What it receives is on channel 0.
+ * The numbers of the channels on which a kubelet sends. It receives on channel 0.
  *
  * Source: k8s.io/kubelet `pkg/cri/streaming/portforward/websocket.go` and `remotecommand/websocket.go`.
  */
 export interface Channels {
   readonly data: number;
-  /** Text for people, which a failure quotes. */
+  /** Channel of standard error: text for people, which an error message quotes. */
   readonly said?: number | undefined;
-  /** Why the other side ended: a text, or a Status object, which may say success. */
+  /** Channel that says why the other side ended: a string, or a Status object, which may report success. */
   readonly end: number;
-  /** Length of the first message of each channel, which is no data: the port. */
+  /** Length of the first message on each channel; that message is not data, but the port. */
   readonly headBytes: number;
 }
 
-/** A connection to a port of a pod. */
+/** Channels of a connection to a pod's port. */
 export const portForward: Channels = { data: 0, end: 1, headBytes: 2 };
 
-/** Standard input and output of a command in a pod. */
+/** Channels of a command in a pod: its standard input and output. */
 export const exec: Channels = { data: 1, said: 2, end: 3, headBytes: 0 };
 
 /**
- * Makes a stream of a WebSocket's channels. What is written before it is open waits for it. An error of `open`, or one
- * that the kubelet reports, destroys the stream.
+ * Makes a stream from a WebSocket's channels. Data written before the WebSocket is open waits until then. The stream is
+ * destroyed by an error from `open` or an error that the kubelet reports.
  */
 export function streamOf(open: () => Promise<WebSocket>, channels: Channels): Duplex {
   const opening = open();
   const stream = new Duplex({
-    // The protocol cannot close one direction only.
+    // The protocol cannot close only one direction.
     allowHalfOpen: false,
     read: () => void opening.then((socket) => socket.resume(), ignore),
     write: (data: Buffer, _encoding, done) => {

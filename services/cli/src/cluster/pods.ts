@@ -12,19 +12,19 @@ export interface Pod {
   readonly name: string;
   /** Name of its node; "no node" before it has one. */
   readonly node: string;
-  /** Its port named "grpc"; the standard port of a watcher if none is. */
+  /** The port named "grpc"; a watcher's standard port if no port has that name. */
   readonly port: number;
-  /** What keeps it from answering: "not ready", "terminating", or its phase. Undefined if it is ready. */
+  /** The reason why the pod cannot answer: "not ready", "terminating", or its phase. Undefined if it is ready. */
   readonly problem: string | undefined;
 }
 
-/** Longest time for an answer of the API server, in milliseconds: a person waits. */
+/** Time limit for an answer from the API server, in milliseconds; it is short because a person waits. */
 const limitMs = 10_000;
 
 /**
  * The API server's view of one namespace.
  *
- * Errors of requests: REQUEST_FAILED, with the right that is missing if the server refuses.
+ * Requests fail with REQUEST_FAILED, which names the missing right if the server refuses.
  */
 export class Namespace {
   readonly name: string;
@@ -37,7 +37,7 @@ export class Namespace {
     this.#signal = signal;
   }
 
-  /** Lists the pods with these labels: on one node, or anywhere. */
+  /** Lists the pods with these labels, on one node or in the whole namespace. */
   async listPods(labels: string, node?: string): Promise<readonly Pod[]> {
     const query = new URLSearchParams({ labelSelector: labels });
     if (node !== undefined) query.set("fieldSelector", `spec.nodeName=${node}`);
@@ -45,7 +45,10 @@ export class Namespace {
     return recordsOf(items).map(podOf);
   }
 
-  /** Sends a GET, or with a body a POST. `right` names the needed right in the error, as in RBAC rules: `list pods`. */
+  /**
+   * Sends a GET request, or a POST request if there is a body. `right` names the required right in errors, as in RBAC
+   * rules: `list pods`.
+   */
   async ask(right: string, path: string, body?: unknown): Promise<Readonly<Record<string, unknown>>> {
     const { server, get, post } = this.#client;
     const limit = AbortSignal.any([this.#signal, AbortSignal.timeout(limitMs)]);
@@ -66,8 +69,9 @@ export class Namespace {
   }
 
   /**
-   * Opens a stream through the API server to a pod. `subresource` names the right in errors: `pods/portforward`; `path` is
-   * below the namespace: `pods/watcher-0/portforward?ports=12090`. Errors are those of the stream.
+   * Opens a stream through the API server to a pod. `subresource` names the required right in errors, e.g.
+   * `pods/portforward`; `path` is relative to the namespace, e.g. `pods/watcher-0/portforward?ports=12090`. Errors are
+   * reported by the stream.
    */
   open(subresource: string, path: string, channels: Channels): Duplex {
     return streamOf(() => this.#openWebSocket(subresource, this.#pathOf(path)), channels);
@@ -82,7 +86,7 @@ export class Namespace {
     return new Promise((resolve, reject) => {
       socket.on("error", reject);
       socket.once("open", () => {
-        // Paused until the stream listens: the first messages can arrive in the same packet.
+        // Pause until the stream listens, because the first messages may arrive in the same packet.
         socket.pause();
         resolve(socket);
       });
@@ -99,7 +103,7 @@ export class Namespace {
     return `/api/v1/namespaces/${encodeURIComponent(this.name)}/${path}`;
   }
 
-  /** Describes a refusal of the API server, whose body is a Status object, or a proxy's text. */
+  /** Describes a refusal by the API server. The body is a Status object, or text from a proxy. */
   #describe(right: string, status: number, body: string): string {
     const object = parseJson(body);
     const reason = isRecord(object) && typeof object.message === "string" ? object.message : body.trim().slice(0, 200);

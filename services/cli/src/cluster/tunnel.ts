@@ -8,12 +8,12 @@ import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import type { Replica } from "../inspect/client.ts";
 
 /**
- * Makes a replica that is reached through streams: each connection of its transport is one of `open`. `dial` returns
- * the transport for the path of a unix socket, which only this user can connect to. If a stream fails, so do the calls,
- * with its error.
+ * Makes a replica that is reached through streams: `open` supplies one for each connection of the replica's transport.
+ * `dial` returns the transport for the path of a unix socket to which only this user can connect. If a stream fails,
+ * the calls on it fail with its error.
  *
- * Not the streams themselves: from a stream of JavaScript, Node.js passes an HTTP/2 response as a whole before
- * connect-node reads it, and the call fails with "Premature close".
+ * Node.js is not given the streams themselves: from a JavaScript stream, it would deliver a whole HTTP/2 response
+ * before connect-node reads it, and the call would fail with "Premature close".
  */
 export async function throughTunnel(
   api: string,

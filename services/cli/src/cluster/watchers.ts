@@ -8,37 +8,37 @@ import { exec, portForward } from "./channels.ts";
 import { Namespace, type Pod } from "./pods.ts";
 import { throughTunnel } from "./tunnel.ts";
 
-/** Label of all pods of kpng, from deploy/kubernetes. Its components are watchers, relays and backends. */
+/** Label of all kpng pods, from deploy/kubernetes. Their components are watchers, relays and backends. */
 const label = "app.kubernetes.io/name=kpng";
 
-/** ServiceAccount whose tokens may ask watchers, from deploy/kubernetes/watcher/rbac.yaml. */
+/** ServiceAccount whose tokens allow watchers to be queried, from deploy/kubernetes/watcher/rbac.yaml. */
 const account = "kpng-inspection";
 
 /** Value of the watchers' `--token-audience` in deploy/kubernetes. */
 const audience = "kpng";
 
-/** Lifetime of a token, in seconds. A watcher ends a stream of `--watch` when it has expired. */
+/** Lifetime of a token, in seconds. A watcher ends a `--watch` stream when the token has expired. */
 const tokenSeconds = 3_600;
 
 /**
  * Finds the ready watchers and relays of a cluster, and returns each with a transport through the API server, which
  * forwards connections to its pod. No Service, DNS or node needs to be reachable.
  *
- * **Identity.** Watchers in a cluster give loopback connections no right, so the caller requests a token of the
- * ServiceAccount `kpng-inspection`, which they accept (`--inspection-accounts`). Who may ask watchers is thus decided by
- * RBAC: the right to create these tokens. A token is for watchers only, and for an hour. The kubeconfig's own token is
- * never sent: at the API server, a watcher could act as the caller with it. A certificate or token of the options
- * replaces the requested one.
+ * **Identity.** Watchers in a cluster grant loopback connections no rights, so the caller requests a token for the
+ * ServiceAccount `kpng-inspection`, which watchers accept (`--inspection-accounts`). RBAC thus decides who may query
+ * watchers, by the right to create these tokens. A token is valid only for watchers, and for an hour. The kubeconfig's
+ * own token is never sent, because a watcher could use it to act as the caller at the API server. A certificate or
+ * token given in the options replaces the requested token.
  *
- * A watcher proves its identity by a certificate of the CA in the ConfigMap `kpng-ca`. The names in it do not matter:
- * nodes know the watcher by them, and here the API server has chosen the pod.
+ * A watcher proves its identity with a certificate from the CA in the ConfigMap `kpng-ca`. The names in the certificate
+ * do not matter here: nodes identify the watcher by them, but in this case the API server has chosen the pod.
  *
- * Errors: BAD_OPTION without a usable kubeconfig; REQUEST_FAILED if the API server does not answer or refuses, or no
- * watcher is ready. If forwarding fails, calls do.
+ * Errors: BAD_OPTION without a usable kubeconfig; REQUEST_FAILED if the API server does not answer or refuses, or if no
+ * watcher is ready. If forwarding fails, the calls fail.
  */
 export async function findWatchers(options: Options, signal: AbortSignal): Promise<readonly Replica[]> {
   const namespace = await openNamespace(options, signal);
-  // A relay serves nodes that watchers list as absent.
+  // Include relays, because they serve nodes that watchers list as absent.
   const labels = `${label},app.kubernetes.io/component in (watcher,relay)`;
   const pods = readyOnes("watcher", await namespace.listPods(labels), namespace, options);
   const given = readApiClient(options);
@@ -61,9 +61,9 @@ export async function findWatchers(options: Options, signal: AbortSignal): Promi
 
 /**
  * Finds the backend of the node that `--node` names, and returns it with a transport through `kpng connect`, which runs
- * in its pod: a backend answers on a unix socket only, which no port leads to.
+ * in the backend's pod, because a backend answers only on a unix socket, which no port reaches.
  *
- * Errors: as {@link findWatchers}; BAD_OPTION without a node.
+ * Errors: those of {@link findWatchers}; BAD_OPTION without a node.
  */
 export async function findBackends(options: Options, signal: AbortSignal): Promise<readonly Replica[]> {
   if (options.node === undefined) {
@@ -86,7 +86,7 @@ export async function findBackends(options: Options, signal: AbortSignal): Promi
 
 async function openNamespace(options: Options, signal: AbortSignal): Promise<Namespace> {
   const { kubeconfig, context, kpngNamespace } = options as Record<string, string | undefined>;
-  // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
+  // Load the Kubernetes client only on demand, because it takes half a second and 80 MB.
   const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
   const client = connectKube({ kubeconfig, context });
   await client.credentials().catch((cause: unknown) => {
@@ -114,7 +114,10 @@ async function requestToken(namespace: Namespace): Promise<() => string> {
   return () => token;
 }
 
-/** Returns the pods that can be asked, and warns about others. Errors: REQUEST_FAILED if there is none; BAD_OPTION. */
+/**
+ * Returns the pods that can be queried, and warns about the others. Errors: REQUEST_FAILED if there are none;
+ * BAD_OPTION.
+ */
 function readyOnes(what: string, pods: readonly Pod[], { name: place }: Namespace, options: Options): readonly Pod[] {
   const names = pods.map(({ name }) => name).join(", ");
   const chosen = options.pod === undefined ? pods : pods.filter(({ name }) => name === options.pod);

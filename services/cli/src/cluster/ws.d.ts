@@ -1,4 +1,7 @@
-/** What we use of the package ws, which the Kubernetes client library brings along, without its types. */
+/**
+ * Types for the part of the package ws that we use. The Kubernetes client library brings the package along, but without
+ * its types.
+ */
 declare module "ws" {
   import type { EventEmitter } from "node:events";
   import type { ClientRequest, IncomingMessage } from "node:http";

@@ -2,7 +2,7 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 
 /** A backend that is built into `kpng`, loaded only if a command line needs it. */
 interface BuiltInBackend {
-  /** Words of a command line that name it. */
+  /** Words that name the backend on a command line. */
   readonly words: readonly string[];
   readonly load: () => Promise<BackendCommand>;
 }
@@ -11,7 +11,7 @@ function backend(names: readonly string[], load: () => Promise<BackendCommand>):
   return { words: names.flatMap((name) => [name, `to-${name}`]), load };
 }
 
-/** In the order of the help. */
+/** All built-in backends, in the order in which help lists them. */
 const builtIn: readonly BuiltInBackend[] = [
   backend(["json"], async () => (await import("@kpng/backend-json/json-backend.ts")).jsonBackend),
   backend(["callout"], async () => (await import("@kpng/backend-callout/callout-backend.ts")).calloutBackend),
@@ -26,8 +26,8 @@ const builtIn: readonly BuiltInBackend[] = [
 ];
 
 /**
- * Loads the backends that a command line names, all if it names none but needs a list of them, and none if it needs
- * none. Without `words`, loads all.
+ * Loads the backends that a command line names. If it names none, loads all backends if it needs a list of them,
+ * otherwise none. Without `words`, loads all.
  */
 export async function loadBackends(words?: readonly string[]): Promise<readonly BackendCommand[]> {
   const groups = ["local", "to-local"];

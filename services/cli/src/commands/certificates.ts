@@ -28,8 +28,7 @@ const nameOption = repeatable(
 );
 
 /**
- * `kpng certificates`: makes a CA, and certificates for watchers and their clients, before anything runs in the
- * cluster.
+ * `kpng certificates`: makes a CA and certificates for watchers and their clients, before anything runs in the cluster.
  */
 export function makeCertificates(): Command {
   const serving = addOptions(new Command("serving"), [nameOption, ...issueOptions])
@@ -89,7 +88,7 @@ async function issueClient(name: string, options: Options): Promise<void> {
 }
 
 async function issue(options: Options, name: string, request: Omit<CertificateRequest, "days">): Promise<void> {
-  // Loaded on demand: the X.509 library takes a tenth of a second.
+  // Load the X.509 library only on demand, because it takes a tenth of a second.
   const { issueCertificate, openAuthority, writePair } = await import("../certificates/issue.ts");
   const [now, folder] = [new Date(), String(options.folder)];
   const authority = await openAuthority(folder, now);
@@ -107,9 +106,9 @@ function say(text: string): void {
 const dnsName = /^(?:\*\.)?(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?$/;
 
 /**
- * Returns the name of a watcher as it is in the certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`.
+ * Returns a watcher's name in the form used in its certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`.
  *
- * Checks the text: `issue.ts` trusts its arguments. Errors: BAD_OPTION.
+ * Checks the text, because `issue.ts` trusts its arguments. Errors: BAD_OPTION.
  */
 export function subjectNameOf(text: string): SubjectName {
   if (isIP(text) !== 0) return { type: "ip", value: text };
@@ -120,8 +119,8 @@ export function subjectNameOf(text: string): SubjectName {
 const nodeName = /^kpng:\/\/node\/(?:\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$/;
 
 /**
- * Returns a right of a client as it is in the certificate; `rightsOfCertificate` of the watcher lists them. For the
- * option `--right` of `kpng certificates client`.
+ * Returns a client's right in the form used in its certificate, for the option `--right` of `kpng certificates client`.
+ * `rightsOfCertificate` in the watcher lists all rights.
  *
  * Errors: BAD_OPTION.
  */

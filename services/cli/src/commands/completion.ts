@@ -1,8 +1,8 @@
 import { Argument, Command } from "commander";
 
 /**
- * `kpng completion bash|zsh|fish`: prints a script that makes a shell complete commands and options of `kpng`. The
- * script asks the hidden command `kpng __complete WORDS`, so it stays right when `kpng` gets new commands.
+ * `kpng completion bash|zsh|fish`: prints a script with which a shell completes commands and options of `kpng`. The
+ * script calls the hidden command `kpng __complete WORDS`, so it stays valid when `kpng` gets new commands.
  */
 export function makeCompletion(): Command {
   return new Command("completion")
@@ -31,8 +31,8 @@ export function makeAnswer(program: Command): Command {
 }
 
 /**
- * Returns the words that may replace the last word, which is "" for a new one: subcommands, or options if it begins
- * with "-". Returns none after an option that takes a value, where the shell completes file names. Pure.
+ * Returns the words that may replace the last word ("" for a new word): subcommands, or options if the last word begins
+ * with "-". Returns no words after an option that takes a value; there the shell completes file names. Pure.
  */
 export function complete(words: readonly string[], program: Command): readonly string[] {
   const last = words.at(-1) ?? "";

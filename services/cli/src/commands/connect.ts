@@ -5,8 +5,9 @@ import { Command } from "commander";
 import { withPlainErrors } from "../inspect/client.ts";
 
 /**
- * `kpng connect`, which help does not list: connects standard input and output to the socket of this pod's backend, as
- * its `--inspect-socket` has it from the environment. `kpng get rules --node` runs it there.
+ * `kpng connect`, which help does not list: connects standard input and output to the inspect socket of this pod's
+ * backend, whose path is in the environment variable of `--inspect-socket`. `kpng get rules --node` runs this command
+ * in the pod.
  */
 export function makeConnect(): Command {
   return new Command("connect").action(() =>

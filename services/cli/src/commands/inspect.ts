@@ -67,7 +67,7 @@ const apiAddresses = repeatable(
   ["127.0.0.1:12090"],
 );
 
-/** Options of the commands that query a remote watcher or a backend: its address or cluster, and credentials. */
+/** Options of the commands that query a remote watcher or a backend: the address or the cluster, and credentials. */
 export const remoteOptions: readonly OptionSpec[] = [
   {
     ...apiAddresses,
@@ -84,7 +84,7 @@ export const remoteOptions: readonly OptionSpec[] = [
   ...clientOptions("the connection to the watcher"),
 ];
 
-/** Returns the watchers or the backend that {@link remoteOptions} name: an address wins over a cluster. */
+/** Returns the watchers or the backend that {@link remoteOptions} name; an address takes precedence over a cluster. */
 export async function connectReplicas(
   options: Options,
   signal: AbortSignal,
@@ -103,7 +103,7 @@ export function closeAll(replicas: readonly Replica[]): void {
   for (const replica of replicas) replica.close?.();
 }
 
-/** For commands that ask a backend: where it runs in the cluster of {@link clusterOptions}. */
+/** For commands that query a backend: the node on which it runs, in the cluster that {@link clusterOptions} name. */
 const backendNodeOption: OptionSpec = {
   flags: "--node <name>",
   aliases: ["--node-name"],
@@ -111,7 +111,7 @@ const backendNodeOption: OptionSpec = {
   parse: parseNodeName,
 };
 
-/** For commands that do not follow a source: a source has this option itself. */
+/** For commands that do not follow a source; a source has this option itself. */
 const proxyNameFilter: OptionSpec = {
   flags: "--service-proxy-name <name>",
   description: "only Services with this value of the label service.kubernetes.io/service-proxy-name",
@@ -119,14 +119,10 @@ const proxyNameFilter: OptionSpec = {
   parse: parseProxyName,
 };
 
-/**
- * How an inspect command reaches its watchers: it connects as the options say, passes them to `work`, and disconnects.
- */
+/** Connects to the watchers that the options name, passes them to `work`, and disconnects. */
 export type WithReplicas = (options: Options, work: (replicas: readonly Replica[]) => Promise<void>) => Promise<void>;
 
-/**
- * Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples.
- */
+/** Turns an inspect command into a commander command. `path` is how a user calls it; its examples show that. */
 export function makeInspectCommand(
   inspect: InspectCommand,
   moreOptions: readonly OptionSpec[],
@@ -135,7 +131,7 @@ export function makeInspectCommand(
   signal: AbortSignal,
 ): Command {
   const { name, aliases = [], argument, parseArgument, description, options, examples } = inspect;
-  // For "[name...]", commander calls `collect` for each word with the words before it; for "[name]" once.
+  // For "[name...]", commander calls `collect` for each word, with the words before it; for "[name]", only once.
   const isList = argument?.includes("...") === true;
   const collect = (word: string, before: unknown): unknown => {
     const parsed = parseArgument?.(word) ?? word;

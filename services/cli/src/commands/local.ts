@@ -8,8 +8,8 @@ import { reportsByExitStatus } from "@kpng/process/run/run-process.ts";
 import { Command } from "commander";
 
 /**
- * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
- * the backend puts the part for its node into effect.
+ * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the cluster state; the
+ * backend puts the part for its node into effect.
  */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [

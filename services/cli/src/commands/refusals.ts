@@ -1,6 +1,8 @@
 import type { Command } from "commander";
 
-/** What people who know kubectl or kube-proxy type, why `kpng` has no such thing, and what to type instead. */
+/**
+ * Words that users of kubectl or kube-proxy type, the reason why `kpng` does not have them, and what to type instead.
+ */
 interface Refusal {
   readonly words: readonly string[];
   /** Clause that completes 'kpng has no "delete": …'. */
@@ -72,8 +74,8 @@ const refusals: readonly Refusal[] = [
 ];
 
 /**
- * Makes a command and those below it answer an unknown command or option of kubectl or kube-proxy with what to type
- * instead, where the parser's own suggestions are words of similar spelling: "release" for `kpng delete`.
+ * Makes a command and its subcommands answer commands and options of kubectl or kube-proxy that `kpng` lacks with what
+ * to type instead. The parser itself would suggest words with a similar spelling: "release" for `kpng delete`.
  */
 export function refuseHabits(command: Command): Command {
   command.configureOutput({ outputError: (text, write) => write(describeRefusal(text) ?? text) });
@@ -81,7 +83,7 @@ export function refuseHabits(command: Command): Command {
   return command;
 }
 
-/** Returns the text for a parser's error about a word of {@link refusals}; undefined for any other error. Pure. */
+/** Returns the message for a parser error about a word in {@link refusals}; undefined for any other error. Pure. */
 function describeRefusal(error: string): string | undefined {
   const word = /unknown (?:command|option) '([^'=]+)/.exec(error)?.[1] ?? "";
   const refusal = refusals.find(({ words }) => words.includes(word));

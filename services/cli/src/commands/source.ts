@@ -29,9 +29,9 @@ import { proxyNameOption, readProxyNames, type SourceCommand } from "../source/s
 import { makeGroup, makeInspectCommand, type WithReplicas } from "./inspect.ts";
 
 /**
- * `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source are accepted before and after the sink.
- * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after it serves, writes,
- * applies or queries them.
+ * `kpng SOURCE to-api|to-file|to-local|get|explain …`: the source's options are accepted before and after the sink.
+ * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after SOURCE serves, writes,
+ * applies or queries these objects.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [...source.options, proxyNameOption]).addHelpText(
@@ -67,7 +67,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     const store = new Store({ trace: tracing && traceRevisions(tracing) });
     observeStore(store, metrics);
     observeCurrency(store, context);
-    // Both are made before either runs, so that an invalid option has no effect.
+    // Make both before either runs, so that nothing happens if an option is invalid.
     const { connect } = source;
     let pages: AnswerPage | undefined;
     const main = sink.make(options, store, {
@@ -86,7 +86,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
   });
 }
 
-/** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source. */
+/** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the source's objects. */
 function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withReplicas: WithReplicas = (options, work) =>
     withContext(options, async (context) => {
@@ -135,9 +135,10 @@ const serverTimeoutOption: OptionSpec = {
 };
 
 /**
- * Waits for the first snapshot of a source; returns false if `signal` aborts first. `limitMs` 0 is no limit.
+ * Waits for the first snapshot from a source; returns false if `signal` aborts first. `limitMs` 0 means no limit.
  *
- * Errors: REQUEST_FAILED at the source's first failure, or after `limitMs`, with what the source waits for.
+ * Errors: REQUEST_FAILED at the source's first failure, or after `limitMs`; the message then says what the source waits
+ * for.
  */
 async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
   const stop = new AbortController();

@@ -15,7 +15,7 @@ const versionOptions: readonly OptionSpec[] = [
     flags: "-o, --output <format>",
     description: "text or json",
     default: "text",
-    // KPNG_OUTPUT is the file of to-file.
+    // KPNG_OUTPUT is already the output file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
     parse: (text) => {
       if (text !== "text" && text !== "json") throw new InvalidArgumentError("expected text or json");
@@ -24,12 +24,12 @@ const versionOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Timeout of the request to the watcher, in milliseconds. */
+/** Timeout for the request to the watcher, in milliseconds. */
 const limitMs = 3_000;
 
 /**
- * `kpng version`: prints the version of this program and of the watcher, and warns if they are not supported together.
- * Without a watcher it prints its own version, and the reason.
+ * `kpng version`: prints the versions of this program and of the watcher, and warns if they are not supported together.
+ * If no watcher answers, it prints its own version and the reason.
  */
 export function makeVersion(signal: AbortSignal): Command {
   return addOptions(new Command("version"), [...versionOptions, ...remoteOptions]).action(async (options: Options) => {
@@ -65,7 +65,7 @@ async function askVersion(
   }
 }
 
-/** Returns a warning if the two versions are not supported together; undefined if they are, or one is unknown. */
+/** Returns a warning if the two versions are not supported together; undefined if they are, or if one is unknown. */
 function skewOf(version: string, watcher: string | undefined): string | undefined {
   const minor = (text: string): string => /^\d+\.\d+/.exec(text)?.[0] ?? "";
   if (watcher === undefined || watcher === "" || minor(version) === minor(watcher)) return undefined;

@@ -1,7 +1,7 @@
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { Options } from "./command-context.ts";
 
-/** Options that name a cluster to ask in place of an address. */
+/** Options that name a cluster to query instead of an address. */
 export const clusterOptions: readonly OptionSpec[] = [
   {
     flags: "--kubeconfig <file>",
@@ -26,7 +26,7 @@ export const clusterOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Whether options or environment name a cluster. */
+/** True if the options or the environment name a cluster. */
 export function namesCluster({ kubeconfig, context }: Options): boolean {
   return kubeconfig !== undefined || context !== undefined || (process.env.KUBECONFIG ?? "") !== "";
 }

@@ -7,7 +7,7 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
-/** Log, health, metrics and tracing of a process, which every source and sink uses. */
+/** Log, health, metrics and tracing of a process, for use by every source and sink. */
 export interface CommandContext {
   readonly log: Log;
   readonly health: Health;
@@ -16,11 +16,11 @@ export interface CommandContext {
   readonly tracing?: Tracing | undefined;
 }
 
-/** Values of options by the names that commander gives them: `--log-level` is `logLevel`. */
+/** Option values, keyed by the names that commander gives the options: `--log-level` is `logLevel`. */
 export type Options = Readonly<Record<string, unknown>>;
 
 /**
- * Makes the context of a watcher, passes it to `work`, and ends tracing afterwards.
+ * Makes the context of a watcher, passes it to `work`, and then ends tracing.
  *
  * `options` contains `logLevel`.
  */
@@ -32,8 +32,8 @@ export async function withContext(options: Options, work: (context: CommandConte
 }
 
 /**
- * Returns the credentials for `dial`: functions that read the files which the options of `clientOptions` name. A
- * function is undefined if its option is not set.
+ * Returns the credentials for `dial`: functions that read the files named by the options in `clientOptions`. A function
+ * is undefined if its option is not set.
  *
  * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
  */

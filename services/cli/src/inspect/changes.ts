@@ -31,7 +31,7 @@ import {
   timestampMs,
 } from "./print/text.ts";
 
-/** Columns for changes of the cluster, with how many nodes applied each. */
+/** Columns for changes of the cluster state, including the number of nodes that applied each change. */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,
   columns: [
@@ -72,8 +72,8 @@ function formatObjects({ objects, objectCount, isFirstList }: Change, max: numbe
 }
 
 /**
- * `kpng get changes`: lists recent changes. A change is one revision of the cluster state, with how many nodes applied
- * it and how long that took.
+ * `kpng get changes`: lists recent changes. A change is one revision of the cluster state; its row shows how many nodes
+ * have applied it and how long that took.
  */
 export const changesCommand: InspectCommand = {
   name: "changes",
@@ -89,7 +89,7 @@ Examples:
     noun: "change",
     table: changeTable,
     filterOf: (_, options) => ({ ...splitService(options), pageSize: Number(options.limit) }),
-    // One page, whose size is the limit.
+    // Read only one page, whose size is the limit.
     list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
     watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
     rowsOf: ({ changes }) => changes,
@@ -97,7 +97,7 @@ Examples:
   }),
 };
 
-/** `kpng trace`: prints how the latest changes reached the nodes, and the duration of each stage. */
+/** `kpng trace`: prints how the latest changes reached the nodes, with the duration of each stage. */
 export const traceCommand: InspectCommand = {
   name: "trace",
   description: "how long the latest changes took to reach the nodes, stage by stage",
@@ -135,8 +135,8 @@ Examples:
 };
 
 /**
- * Formats how a change reached the nodes, one line per stage: median and 99th percentile of all nodes, and the time of
- * the slowest node.
+ * Formats how a change reached the nodes, with one line per stage: the median and the 99th percentile over all nodes,
+ * and the slowest node's time.
  */
 export function formatTrace(change: Change): string {
   const { slowest, toldCount, appliedCount, failedCount, lostCount } = change;
@@ -172,7 +172,7 @@ type StageRow = readonly [
 ];
 
 function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Change): readonly StageRow[] {
-  // The same for all nodes.
+  // This stage takes the same time for all nodes.
   const between = (stage: string, from: Timestamp | undefined, to: Timestamp | undefined): readonly StageRow[] => {
     if (from === undefined || to === undefined) return [];
     const duration = durationFromMs(Math.max(0, timestampMs(to) - timestampMs(from)));

@@ -17,18 +17,20 @@ export interface InspectCommand {
   readonly name: string;
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
-  /** The argument as commander writes it, for example "[name...]"; absent for none. */
+  /** The argument in commander's notation, for example "[name...]"; absent for none. */
   readonly argument?: string | undefined;
-  /** Checks each word of the argument; throws InvalidArgumentError. Default: accepts any. */
+  /** Checks each word of the argument; throws InvalidArgumentError. Default: accepts any word. */
   readonly parseArgument?: ((text: string) => string) | undefined;
   readonly options: readonly OptionSpec[];
-  /** Shown below the options; COMMAND stands for the words that lead to this command. */
+  /** Shown below the options in help; COMMAND stands for the words that lead to this command. */
   readonly examples: string;
-  /** Queries one watcher. `words` are those of the argument. */
+  /** Queries one watcher. `words` are the words of the argument. */
   run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
-  /** True if it queries a backend, and not a watcher. Default false. */
+  /** True if the command queries a backend instead of a watcher. Default false. */
   readonly asksBackend?: boolean | undefined;
-  /** Queries several watchers in a way of its own. Default: `run` with their joined answers; see `joinReplicas`. */
+  /**
+   * Queries several watchers in a command-specific way. Default: `run` with their joined answers; see `joinReplicas`.
+   */
   runAll?(replicas: readonly Replica[], options: Options): Promise<void>;
 }
 
@@ -36,7 +38,7 @@ export interface InspectCommand {
 export interface Replica {
   readonly api: string;
   readonly transport: Transport;
-  /** Removes what the transport uses. Default: nothing. */
+  /** Releases the resources that the transport uses. Default: nothing to release. */
   close?(): void;
 }
 
@@ -48,10 +50,10 @@ export function inspectClient(transport: Transport): InspectClient {
   return createClient(InspectService, transport);
 }
 
-/** Rows per page: the maximum, so that a long list takes few calls. */
+/** Rows per page. This is the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/** Reads all pages of a list and returns their rows. `filter` may have another `pageSize`. */
+/** Reads all pages of a list and returns their rows. `filter` may override `pageSize`. */
 export async function readPages<F extends object, P extends { readonly nextPageToken: string }, T>(
   list: (request: F & { readonly pageSize: number; readonly pageToken: string }) => Promise<P>,
   filter: F,
@@ -67,16 +69,16 @@ export async function readPages<F extends object, P extends { readonly nextPageT
 }
 
 /**
- * Warns on standard error that the cluster does not have the node. The watcher then answers as for a node without zone
- * and endpoints.
+ * Warns on standard error that the cluster does not have the node. In this case, the watcher answers as for a node
+ * without a zone or endpoints.
  */
 export function warnUnknownNode(nodeName: string): void {
   process.stderr.write(`warning: node "${nodeName}" not found in the cluster\n`);
 }
 
 /**
- * Runs `work`; an error of an RPC becomes an error that names the server, with a hint if the cause is known. Ignores
- * errors after `signal` aborted.
+ * Runs `work`. An RPC error becomes an error that names the server, with a hint if the cause is known. Ignores errors
+ * after `signal` has aborted.
  *
  * Errors: REQUEST_FAILED if a request fails.
  */
@@ -96,13 +98,13 @@ export async function withRequestErrors(
   }
 }
 
-/** Returns the text of a failed request, without the name of the server. */
+/** Returns the message for a failed request, without the server's name. */
 export function requestFailure(error: ConnectError): string {
   return `${describeFailure(error)}: ${oneLine(withoutOpensslTrace(error.message))}`;
 }
 
 function describeFailure({ code, rawMessage }: ConnectError): string {
-  // An HTTP error instead of a gRPC status: the server has no such service.
+  // An HTTP error instead of a gRPC status means that the server does not have the service.
   if (code === Code.Unimplemented && rawMessage.startsWith("HTTP ")) {
     return (
       "no inspect API there: not a kpng server, an older version, a watcher with --inspect-api=false, or a watcher " +
@@ -113,7 +115,7 @@ function describeFailure({ code, rawMessage }: ConnectError): string {
   return isRejected ? "request rejected" : "request failed";
 }
 
-/** Errors that another attempt does not change. */
+/** Codes of errors that another attempt would not change. */
 const finalCodes: ReadonlySet<Code> = new Set([
   Code.InvalidArgument,
   Code.NotFound,
@@ -123,11 +125,11 @@ const finalCodes: ReadonlySet<Code> = new Set([
 ]);
 
 /**
- * Repeats `work` when the watcher goes away, until `signal` aborts or `work` returns true. `work` calls `answered` for
- * each answer. It reports on standard error when the connection is lost, and when it is restored: a watcher restarts
- * whenever it is upgraded.
+ * Repeats `work` when the watcher goes away, until `signal` aborts or `work` returns true. `work` must call `answered`
+ * for each answer. Lost and restored connections are reported on standard error; they are normal, because a watcher
+ * restarts whenever it is upgraded.
  *
- * Errors: those of `work` before the first answer, and those that another attempt does not change.
+ * Errors: errors of `work` before the first answer, and errors that another attempt would not change.
  */
 export async function keepAsking(signal: AbortSignal, work: (answered: () => void) => Promise<boolean>): Promise<void> {
   const backoff = new Backoff({ minMs: 500, maxMs: 5_000 });
@@ -154,8 +156,8 @@ export async function keepAsking(signal: AbortSignal, work: (answered: () => voi
 }
 
 /**
- * Runs a command that people use at a terminal: it fails with a line of plain text and a hint, where other commands log
- * JSON.
+ * Runs a command that people use at a terminal. Its failures are shown as a line of plain text with a hint; other
+ * commands log JSON.
  */
 export async function withPlainErrors(work: () => Promise<void>): Promise<void> {
   try {

@@ -17,7 +17,7 @@ import {
 import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
 import { enumWord, type TableSpec } from "./print/text.ts";
 
-/** Columns for endpoints of EndpointSlices. */
+/** Columns for endpoints from EndpointSlices. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,
   columns: [
@@ -35,7 +35,7 @@ export const endpointTable: TableSpec<typeof EndpointSchema> = {
   ],
 };
 
-/** Formats `http=8080/TCP`; `8080/TCP` if the port has no name. */
+/** Formats ports as `http=8080/TCP`, or `8080/TCP` for a port without a name. */
 function formatPorts({ ports }: Endpoint): string {
   return ports
     .map(({ name, port, protocol }) => {
@@ -52,7 +52,7 @@ function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
   return "not ready";
 }
 
-/** Columns for endpoints as one node uses them, with the reason why it uses each or not. */
+/** Columns for endpoints as one node uses them, with the reason why the node uses each endpoint or does not. */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,
   columns: [
@@ -104,7 +104,7 @@ Examples:
 
 /**
  * `kpng get view`: lists every endpoint as a node uses it. The view is what the watcher sends to that node; the rows
- * also show endpoints that it does not use, with the reason.
+ * also show endpoints that the node does not use, with the reason.
  */
 export const viewCommand: InspectCommand = {
   name: "view",

@@ -27,7 +27,7 @@ import { type Column, enumWord, enumWords, formatTable } from "./print/text.ts";
 const sourceNames: ReadonlyMap<string, SourceKind> = enumWords(SourceKindSchema);
 const protocolNames: ReadonlyMap<string, Protocol> = enumWords(ProtocolSchema);
 
-/** Options of the proxy on the node. */
+/** Settings of the service proxy on the node, as options. */
 const settingOptions: readonly OptionSpec[] = [
   repeatable(
     "--cluster-cidr <cidrs>",
@@ -106,7 +106,7 @@ Examples:
   },
 };
 
-/** Parses a destination; the name of a port is looked up in its Service. Errors: BAD_OPTION. */
+/** Parses a destination; the name of a port is looked up in the Service. Errors: BAD_OPTION. */
 async function findDestination(client: InspectClient, argument: string): Promise<Destination> {
   const isServiceName = /^[a-z][a-z0-9-]*(?::[a-z0-9-]+)?$/.test(argument);
   const text = isServiceName ? `default/${argument}` : argument;
@@ -127,7 +127,9 @@ interface Destination {
   readonly port: number;
 }
 
-/** Splits `address:port`, `[IPv6]:port` or `namespace/name[:port]`; port 0 if there is none. Errors: BAD_OPTION. */
+/**
+ * Splits `address:port`, `[IPv6]:port` or `namespace/name[:port]`; the port is 0 if there is none. Errors: BAD_OPTION.
+ */
 function parseDestination(text: string): Destination {
   const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
   const destination = bracketed ?? plain ?? text;

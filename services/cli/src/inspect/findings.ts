@@ -57,14 +57,14 @@ async function analyze(replicas: readonly Replica[], options: Options): Promise<
   if (response.errorCount > 0) process.exitCode = 1;
 }
 
-/** What one of several replicas answered, or why it did not. */
+/** The answer of one of several replicas, or the reason why it did not answer. */
 export type Answer<T> = { readonly api: string } & (
   | { readonly kind: "answer"; readonly value: T }
   | { readonly kind: "failure"; readonly reason: string }
 );
 
 /**
- * Asks every replica. If there are several, one that fails does not keep the answers of the others back.
+ * Queries every replica. If there are several, a failing one does not hold back the answers of the others.
  *
  * Errors: those of `ask` if no replica answers.
  */
@@ -88,15 +88,16 @@ export async function askAll<T>(
   return answers;
 }
 
-/** What {@link mergeFindings} needs of a replica. */
+/** The parts of a replica's answer that {@link mergeFindings} uses. */
 interface ReplicaFindings {
   readonly status: GetStatusResponse;
   readonly findings: ListFindingsResponse;
 }
 
 /**
- * Joins the findings of several replicas. A node follows one of them, so only a node that follows none is without a
- * backend. Replicas that do not answer, or hold different numbers of objects, are findings, too. Pure.
+ * Joins the findings of several replicas. Each node follows only one replica, so a node counts as one without a backend
+ * only if it follows none of them. It is also a finding if a replica does not answer or if replicas hold different
+ * numbers of objects. Pure.
  */
 export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): ListFindingsResponse {
   const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
@@ -156,7 +157,9 @@ export function countFindings({ errorCount, warningCount }: ListFindingsResponse
   return `${formatCount(errorCount, "error")}, ${formatCount(warningCount, "warning")}`;
 }
 
-/** Formats findings as two lines each: the finding, and the remedy below it. Ends with their number. */
+/**
+ * Formats each finding in two lines: the finding, and the remedy below it. The last line shows the number of findings.
+ */
 function formatFindings(response: ListFindingsResponse): string {
   const { findings, errorCount, warningCount } = response;
   if (findings.length === 0) return "No findings.\n";

@@ -11,7 +11,7 @@ import { enumWords, type TableSpec } from "./print/text.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
-  /** One row, in messages: "Service". */
+  /** Noun for one row in messages, e.g. "Service". */
   readonly noun: string;
   readonly table: TableSpec<D>;
   readonly filterOf: (argument: string | undefined, options: Options) => F;
@@ -21,14 +21,14 @@ interface List<D extends DescMessage, F, P, W> {
   ) => Promise<P>;
   readonly watch: (client: InspectClient, filter: F, call: CallOptions) => AsyncIterable<W>;
   readonly rowsOf: (message: P | W) => readonly MessageShape<D>[];
-  /** Key of a row, as a message of the watch names deleted rows. */
+  /** Returns the key of a row, by which watch messages name deleted rows. */
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
 /**
  * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`.
  *
- * Errors of the action: REQUEST_FAILED if a name matches no row; the rows of the other names are printed.
+ * The action fails with REQUEST_FAILED if a name matches no row; the rows for the other names are printed all the same.
  */
 export function runList<
   D extends DescMessage,
@@ -77,13 +77,13 @@ export function runList<
   };
 }
 
-/** Returns an error text in kubectl's words: `Service "web" not found in namespace "shop"`. */
+/** Returns an error message in kubectl's wording: `Service "web" not found in namespace "shop"`. */
 function describeMissing(noun: string, names: readonly string[], { namespace }: Options): string {
   const place = typeof namespace === "string" && namespace !== "" ? ` in namespace "${namespace}"` : "";
   return `${noun} "${names.join('", "')}" not found${place}`;
 }
 
-/** Prints on standard error that a list is empty, because a table without rows is not printed. */
+/** Prints on standard error that a list is empty, because no table is printed in that case. */
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
 }
@@ -102,7 +102,7 @@ export const watchOption: OptionSpec = {
 
 /**
  * Accepts the value of a filter, such as `--namespace`, unless it is empty. An empty filter would select everything,
- * which is a surprise if a script passes an unset variable.
+ * which would be a surprise if a script passes an unset variable.
  */
 export function parseFilter(text: string): string {
   if (text.trim() === "") throw new InvalidArgumentError("the value is empty; omit it to select all");
@@ -127,7 +127,10 @@ export function parseServiceKey(text: string): string {
   throw new InvalidArgumentError("expected a Service as namespace/name");
 }
 
-/** Options that select the rows of one namespace, or of all, which is the default but what people know from kubectl. */
+/**
+ * Options that select the rows of one namespace or of all namespaces. All is the default anyway; the option exists
+ * because users know it from kubectl.
+ */
 export const namespaceOptions: readonly OptionSpec[] = [
   {
     flags: "-n, --namespace <name>",
@@ -168,9 +171,9 @@ export const limitOption: OptionSpec = {
 };
 
 /**
- * Combines the argument that `parseServiceName` accepted, if there is one, with `--namespace`.
+ * Combines the argument (if any), which `parseServiceName` has accepted, with `--namespace`.
  *
- * Errors: BAD_OPTION if they name different namespaces, or with `--namespace` and `--all-namespaces`.
+ * Errors: BAD_OPTION if the two name different namespaces, or if both `--namespace` and `--all-namespaces` are given.
  */
 export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
   const [first = "", second] = (argument ?? "").split("/");
@@ -182,21 +185,24 @@ export function splitName(argument: string | undefined, options: Options): { nam
   throw new ProcessError("BAD_OPTION", `"${argument}" and --namespace "${namespace}" name different namespaces`);
 }
 
-/** Combines `--service` with `--namespace`. Errors: BAD_OPTION, as {@link splitName}. */
+/** Combines `--service` with `--namespace`. Errors: BAD_OPTION, as for {@link splitName}. */
 export function splitService(options: Options): { namespace: string; service: string } {
   const { namespace, name } = splitName(String(options.service ?? ""), options);
   return { namespace, service: name };
 }
 
-/** The value of `--service-proxy-name`; "" in `kpng SOURCE …`, where it is a list, which the watcher applies. */
+/**
+ * Returns the value of `--service-proxy-name`; "" in `kpng SOURCE …`, where the value is a list and the watcher applies
+ * it.
+ */
 export function readProxyName({ serviceProxyName }: Options): string {
   return typeof serviceProxyName === "string" ? serviceProxyName : "";
 }
 
-/** True if an object with these labels is selected. */
+/** Returns true if an object with these labels is selected. */
 type LabelSelector = (labels: Readonly<Record<string, string>>) => boolean;
 
-/** `-l`, for rows that have labels. */
+/** Option `-l`, for rows that have labels. */
 export const labelSelectorOption: OptionSpec = {
   flags: "-l, --selector <labels>",
   description: "only objects with these labels, as in kubectl: a=b, a!=b, a, !a, a in (b,c), a notin (b,c)",
@@ -213,9 +219,9 @@ const equalCondition = new RegExp(`^(${name})\\s*(==|=|!=)\\s*(${value})$`);
 const presence = new RegExp(String.raw`^(!?)\s*(${name})$`);
 
 /**
- * Parses a label selector as kubectl does. An object without the label matches `a!=b` and `a notin (b)`.
+ * Parses a label selector as kubectl does. An object without the label `a` matches `a!=b` and `a notin (b)`.
  *
- * Errors: InvalidArgumentError, with the part that is invalid. Source: k8s.io/apimachinery `labels.Parse`.
+ * Errors: InvalidArgumentError, which contains the invalid part. Source: k8s.io/apimachinery `labels.Parse`.
  */
 export function parseLabelSelector(text: string): LabelSelector {
   // Commas inside parentheses separate values.
@@ -242,12 +248,10 @@ function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
   return text !== undefined && values.has(text);
 }
 
-/**
- * Selects rows by `--selector`. The watcher sends all rows, because it does not know labels of a request.
- */
+/** Selects rows by `--selector`. The watcher sends all rows, because its requests have no field for labels. */
 export class RowSelection<T extends object> {
   readonly #selector: LabelSelector | undefined;
-  /** Keys of the rows that a watch has shown; empty without a selection. */
+  /** Keys of the rows that a watch has shown; empty if there is no selector. */
   readonly #shown = new Set<string>();
 
   constructor({ selector }: Options) {
@@ -263,7 +267,7 @@ export class RowSelection<T extends object> {
     return selector === undefined ? rows : rows.filter((row) => selector(labelsOf(row)));
   }
 
-  /** Selects from a message of a watch. A row that no longer matches counts as deleted. */
+  /** Selects rows from a watch message. A row that no longer matches counts as deleted. */
   follow(
     rows: readonly T[],
     deleted: readonly string[],
@@ -279,7 +283,7 @@ export class RowSelection<T extends object> {
   }
 }
 
-/** Returns the labels of a row; none for rows of a kind without labels. */
+/** Returns the labels of a row; an empty object for rows of a kind without labels. */
 function labelsOf(row: object): Readonly<Record<string, string>> {
   return "labels" in row ? (row.labels as Readonly<Record<string, string>>) : {};
 }
@@ -309,7 +313,7 @@ export const applyFilterOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** The values of {@link applyFilterOptions}, as fields of a request. */
+/** Returns the values of {@link applyFilterOptions} as request fields. */
 export function applyFilterOf(options: Options): { notAppliedRevision: bigint; states: ApplyState[] } {
   return {
     notAppliedRevision: BigInt(Number(options.notApplied)),

@@ -40,7 +40,7 @@ import {
   type TableSpec,
   terminalText,
 } from "./print/text.ts";
-/** Columns for nodes, and what each has applied. */
+/** Columns for nodes, including the revision that each has applied. */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
   nameOf: ({ name }) => `node/${name}`,
@@ -68,7 +68,7 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
   ],
 };
 
-/** Columns for open streams, and what each subscriber has applied. */
+/** Columns for open streams, including the revision that each subscriber has applied. */
 const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [
@@ -97,8 +97,8 @@ const subscriberTable: TableSpec<typeof SubscriberSchema> = {
 };
 
 /**
- * `kpng describe node`: prints all that a watcher knows about a node: its fields, the streams of its proxies, and the
- * endpoints that run on it. The rules are known only on the node itself: `kpng get rules` there prints them.
+ * `kpng describe node`: prints everything that a watcher knows about a node: its fields, its proxies' streams, and the
+ * endpoints that run on it. The rules are known only on the node itself; `kpng get rules` prints them there.
  */
 export const describeNodeCommand: InspectCommand = {
   name: "node",
@@ -128,7 +128,9 @@ Examples:
   },
 };
 
-/** `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. */
+/**
+ * `kpng get nodes`: lists nodes. Each row shows a node of the cluster and the revision that its backend has applied.
+ */
 export const nodesCommand: InspectCommand = {
   name: "nodes",
   aliases: ["node", "no"],

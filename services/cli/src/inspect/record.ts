@@ -18,8 +18,8 @@ import type { Options } from "../context/command-context.ts";
 import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
 
 /**
- * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
- * recording like a cluster.
+ * `kpng record`: writes a watcher's state, and its changes during some time, to a recording. `kpng replay` serves a
+ * recording as if it were a cluster.
  */
 export const recordCommand: InspectCommand = {
   name: "record",
@@ -39,8 +39,8 @@ Examples:
 };
 
 /**
- * `kpng bug-report`: collects in one file what a maintainer asks for: a recording with also the state of all nodes,
- * findings and versions. `kpng replay` reads it.
+ * `kpng bug-report`: collects in one file everything that a maintainer asks for: a recording that also contains the
+ * state of all nodes, findings and versions. `kpng replay` reads it.
  */
 export const bugReportCommand: InspectCommand = {
   name: "bug-report",
@@ -78,8 +78,8 @@ function recordOptions(file: string, env: string, durationMs: number): readonly 
 type Rows = Pick<RecordingLine & { readonly kind: "rows" }, "of" | "rows">;
 
 /**
- * Limit for each request after the changes are recorded, in milliseconds. The changes are worth more than the rows at
- * the end, which a watcher that hangs never sends.
+ * Timeout for each request after the changes are recorded, in milliseconds. The changes are worth more than the rows at
+ * the end, which a hanging watcher would never send.
  */
 const timeoutMs = 10_000;
 
@@ -110,11 +110,12 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
 }
 
 /**
- * Records a watcher, with `rows` at the end. If `signal` aborts, or a request fails after the state was recorded, the
- * recording ends early and is kept. Each complete batch is in the file at once, so that it is not lost if the process is
- * killed; until the first one, the state of the cluster is held in memory, and there is no file.
+ * Records a watcher, with `rows` at the end. If `signal` aborts, or if a request fails after the state was recorded,
+ * the recording ends early and is kept. Each complete batch is written to the file immediately, so that it is not lost
+ * if the process is killed. Until the first batch is complete, the cluster state is held in memory and there is no
+ * file.
  *
- * Errors: REQUEST_FAILED if the file cannot be written; those of a request.
+ * Errors: REQUEST_FAILED if the file cannot be written; errors of a request.
  */
 async function record(
   transport: Transport,
@@ -131,7 +132,7 @@ async function record(
     const text = lines.map((line) => `${formatRecordingLine(line)}\n`).join("");
     lines = [];
     try {
-      // A gzip file may have several members, each compressed on its own.
+      // A gzip file may have several members, each compressed separately.
       const bytes = path.endsWith(".gz") ? gzipSync(text) : text;
       writeFileSync(path, bytes, { flag: isBegun ? "a" : "w", mode: 0o600 });
     } catch (cause) {
@@ -155,9 +156,9 @@ async function record(
 }
 
 /**
- * Passes the operations of the global stream to `onOp` for `durationMs` or until `signal` aborts. The first batch, which
- * is the whole state, is always awaited; only the wait for further changes ends early. Errors: those of the stream;
- * REQUEST_FAILED if the watcher ends it.
+ * Passes the operations of the global stream to `onOp` for `durationMs` or until `signal` aborts. The first batch,
+ * which is the whole state, is always awaited; only the wait for further changes ends early. Errors: stream errors;
+ * REQUEST_FAILED if the watcher ends the stream.
  */
 async function recordOps(
   transport: Transport,

@@ -17,18 +17,18 @@ import { type Replica, requestFailure } from "./client.ts";
 import { terminalText, timestampMs } from "./print/text.ts";
 
 /**
- * Returns a transport that asks all replicas, so that a command asks several like one.
+ * Returns a transport that queries all replicas, so that a command can query several of them like one.
  *
  * | Answer | Joined |
  * |---|---|
- * | nodes | each as the replica knows it that it follows: for the others it is absent |
- * | streams, changes | of all replicas; the source of a change also names the replica |
- * | status, findings | of the first replica |
- * | others, which depend on the objects of the cluster only | of the first replica, with a warning if another differs |
+ * | nodes | each node as seen by the replica that it follows; for the other replicas, the node is absent |
+ * | streams, changes | from all replicas; the source of a change also names the replica |
+ * | status, findings | from the first replica |
+ * | all others (only about the cluster's objects) | from the first replica, with a warning if another one differs |
  *
- * A replica that does not answer is a warning. A stream follows the first replica only. Warnings go to standard error.
+ * If a replica does not answer, a warning is printed on standard error. A stream follows only the first replica.
  *
- * Errors: those of the first replica if none answers; BAD_OPTION for a revision, which each replica counts itself.
+ * Errors: the first replica's error if none answers; BAD_OPTION for a revision, because each replica counts its own.
  */
 export function joinReplicas(replicas: readonly Replica[]): Transport {
   const [first] = replicas;
@@ -43,7 +43,7 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
       const request = create(method.input, input);
       checkRevision(request);
-      // A replica would select nodes by its own knowledge, by which most are absent.
+      // Do not let replicas filter by state: to each of them, most nodes are absent.
       const states = isMessage(request, ListNodesRequestSchema) ? request.states : [];
       const unselected = states.length === 0 ? request : { ...request, states: [] };
       const results = await Promise.allSettled(
@@ -74,14 +74,14 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
   };
 }
 
-/** Errors: BAD_OPTION for a revision. */
+/** Rejects requests that name a revision. Errors: BAD_OPTION. */
 function checkRevision(request: Message): void {
   if (!isMessage(request, ListNodesRequestSchema) && !isMessage(request, ListSubscribersRequestSchema)) return;
   if (request.notAppliedRevision === 0n) return;
   throw new ProcessError("BAD_OPTION", "each watcher counts its own revisions: name one with --pod or --api");
 }
 
-/** Adds the rows of the other pages to those of the first. Of changes, the first page is what was asked for. */
+/** Adds the rows of the other pages to the rows of the first page. For changes, only the first page was requested. */
 async function readOtherPages(
   { fields }: DescMessage,
   first: Message & { nextPageToken?: string; readonly [rows: string]: unknown },
@@ -96,7 +96,7 @@ async function readOtherPages(
   }
 }
 
-/** Joins the answers in the message of the first. */
+/** Joins all answers into the message of the first one. */
 function join(
   schema: DescMessage,
   answers: readonly { readonly api: string; readonly message: Message }[],
@@ -131,7 +131,10 @@ function storedMs({ storedAt }: Change): number {
   return storedAt === undefined ? 0 : timestampMs(storedAt);
 }
 
-/** Joins the nodes of several replicas: each as the replica sees it that it follows, or as the first one. Pure. */
+/**
+ * Joins the nodes of several replicas: each node as seen by the replica that it follows or, if it follows none, by any
+ * of them. Pure.
+ */
 export function joinNodes(lists: readonly (readonly Node[])[]): Node[] {
   const nodes = new Map<string, Node>();
   for (const node of lists.flat()) {

@@ -61,8 +61,8 @@ function formatPolicies(service: Service): string {
 }
 
 /**
- * `kpng describe service`: prints all that a watcher knows about a Service: its fields, its endpoints, its last changes
- * and what `kpng analyze` finds.
+ * `kpng describe service`: prints everything that a watcher knows about a Service: its fields, its endpoints, its last
+ * changes, and the findings of `kpng analyze`.
  */
 export const describeServiceCommand: InspectCommand = {
   name: "service",
@@ -110,7 +110,8 @@ async function describe(client: InspectClient, service: Service): Promise<string
 }
 
 /**
- * `kpng get services`: lists Services. Each row shows a Service that the watcher holds and the number of its endpoints.
+ * `kpng get services`: lists Services. Each row shows a Service that the watcher holds, with the number of its
+ * endpoints.
  */
 export const servicesCommand: InspectCommand = {
   name: "services",

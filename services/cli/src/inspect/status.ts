@@ -18,8 +18,8 @@ import { enumWord, formatAge, formatSection, oneLine, terminalText } from "./pri
 import { joinNodes } from "./replicas.ts";
 
 /**
- * `kpng status`: one screen about a watcher: what it holds, how far its nodes are, which are not up to date, its latest
- * changes, and whether something is wrong.
+ * `kpng status`: one screen about a watcher: what it holds, how far its nodes have got, which nodes are not up to date,
+ * its latest changes, and whether something is wrong.
  */
 export const statusCommand: InspectCommand = {
   name: "status",
@@ -56,7 +56,7 @@ const maxRows = 10;
 /** Maximum number of findings that are listed. */
 const maxFindings = 3;
 
-/** What `kpng status` shows of a watcher. */
+/** The information about a watcher that `kpng status` shows. */
 interface WatcherStatus {
   readonly status: GetStatusResponse;
   readonly findings: ListFindingsResponse;
@@ -127,7 +127,7 @@ const intervalMs = 2_000;
 
 /**
  * `kpng top`: prints the totals, the nodes that are not up to date and the latest changes of a watcher; on a terminal
- * every two seconds, like top(1), elsewhere once.
+ * every two seconds, like top(1), otherwise once.
  */
 export const topCommand: InspectCommand = {
   name: "top",
@@ -156,10 +156,10 @@ Examples:
   },
 };
 
-/** Prints one update. On a terminal it replaces the previous one, and is cut to the height of the screen. */
+/** Prints one update. On a terminal, the update replaces the previous one and is cut to the height of the screen. */
 function printScreen(text: string): void {
   const { isTTY = false, rows: height } = process.stdout;
   const lines = text.split("\n").slice(0, (height || Number.POSITIVE_INFINITY) - 1);
-  // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
+  // Overwrite the screen in place; clearing it first would flicker and fill the scrollback.
   process.stdout.write(isTTY ? `\u001b[H${lines.join("\u001b[K\n")}\u001b[J` : text);
 }

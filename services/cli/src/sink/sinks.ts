@@ -15,8 +15,8 @@ import type { CommandContext, Options } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
 
 /**
- * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local` and one
- * for each backend; `makeSource` runs them.
+ * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local`, and
+ * one for each backend; `makeSource` runs them.
  */
 export interface SinkCommand {
   readonly name: string;
@@ -32,13 +32,13 @@ export interface SinkCommand {
 
 /** Context of a sink. */
 export interface SinkContext extends CommandContext {
-  /** Makes a connection to the API server; undefined if the source has no options for it. */
+  /** Connects to the API server; undefined if the source has no options for that. */
   readonly connect?: (() => Promise<KubeConnection>) | undefined;
-  /** Adds pages to the port of health and metrics; undefined where no such port is served. */
+  /** Adds pages to the port for health and metrics; undefined if no such port is served. */
   readonly addPages?: ((pages: AnswerPage) => void) | undefined;
 }
 
-/** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
+/** Returns the options for a watcher's routes, including its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(store, context.metrics);
   if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
@@ -72,8 +72,8 @@ Examples:
 };
 
 /**
- * Runs a backend in this process; it gets the same messages as over the network. This is the sink `kpng SOURCE to-local
- * to-NAME` for backends that are built into `kpng`.
+ * Returns the sink `kpng SOURCE to-local to-NAME` for a backend that is built into `kpng`. It runs the backend in this
+ * process, where the backend gets the same messages as over the network.
  */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {
@@ -86,7 +86,7 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {
       const names = readProxyNames(options);
-      // The view comes from this process, which holds the same data anyway.
+      // The view needs no limit, because this process holds the same data anyway.
       const maxViewBytes = Number.POSITIVE_INFINITY;
       const follow = { ...readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" }), maxViewBytes };
       const stop = new AbortController();

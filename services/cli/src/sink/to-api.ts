@@ -20,9 +20,7 @@ import type { Options } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
 import { routesOptions, type SinkCommand, type SinkContext } from "./sinks.ts";
 
-/**
- * Options of `to-api` for clients that prove their identity by ServiceAccount tokens.
- */
+/** Options of `to-api` for clients that prove their identity with ServiceAccount tokens. */
 const tokenOptions: readonly OptionSpec[] = [
   {
     flags: "--token-audience <name>",
@@ -66,7 +64,7 @@ const connectionOptions: readonly OptionSpec[] = [
 
 const defaultListen = ["tcp://127.0.0.1:12090"];
 
-/** `kpng SOURCE to-api`: serves the state to nodes, relays and people. */
+/** `kpng SOURCE to-api`: serves the cluster state to nodes, relays and people. */
 export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve the state to nodes, relays and people, over gRPC and Connect on one port",
@@ -160,7 +158,7 @@ function parseBoolean(text: string): boolean {
 }
 
 /**
- * Returns the checker of tokens that the values of {@link tokenOptions} describe; undefined without --token-audience.
+ * Returns the token checker that the values of {@link tokenOptions} describe; undefined without --token-audience.
  *
  * Errors: BAD_OPTION.
  */
@@ -168,7 +166,7 @@ function makeTokenChecker(
   options: Options,
   { connect, log, metrics: registry }: SinkContext,
 ): TokenChecker | undefined {
-  // Also without tokens, so that a dashboard finds the series.
+  // Register the counter even without tokens, so that dashboards find the series.
   const reviews = makeReviewCounter(registry);
   const audience = options.tokenAudience as string | undefined;
   if (audience === undefined) return undefined;

@@ -10,8 +10,8 @@ import { connect, kubeOptions } from "./kube.ts";
 import { type SourceCommand, staleOption } from "./source-command.ts";
 
 /**
- * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
- * not the view of one node.
+ * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends the whole cluster state, not
+ * the view of one node.
  */
 export const apiCommand: SourceCommand = {
   name: "api",
@@ -39,7 +39,7 @@ export const apiCommand: SourceCommand = {
       parse: parseDurationMs,
     },
     ...clientOptions("the connection to the upstream watcher"),
-    // The API server that reviews tokens, with `to-api --token-audience`.
+    // Options for the API server that reviews tokens, for `to-api --token-audience`.
     ...kubeOptions,
   ],
   examples: `

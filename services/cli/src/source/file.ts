@@ -4,7 +4,7 @@ import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand } from "./source-command.ts";
 
 /**
- * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files of `kpng SOURCE
+ * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files from `kpng SOURCE
  * to-file`.
  */
 export const fileCommand: SourceCommand = {
@@ -29,16 +29,16 @@ Examples:
       inputs: options.input as readonly string[],
       sink,
       decode: decodeOptionsOf(options),
-      // A query may show the valid objects of an invalid input: it changes nothing on a node.
+      // A query may show the valid objects of an invalid input, because it changes nothing on a node.
       skipsBad: options.isQuery === true,
       ...(options.isQuery === true ? { warn: printWarning } : {}),
       ...context,
     }),
 };
 
-/** A query logs nothing, so its warnings are plain text. */
+/** Prints a warning as plain text, because a query does not log. */
 function printWarning(message: string, fields: LogFields = {}): void {
-  // The texts of a file may contain control characters.
+  // Strings from a file may contain control characters.
   const text = `${message}: ${Object.values(fields).join(": ")}`.replaceAll(/\p{Cc}+/gu, " ");
   process.stderr.write(`warning: ${text}\n`);
 }

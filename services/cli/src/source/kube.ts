@@ -49,10 +49,10 @@ Examples:
   },
 };
 
-/** Connects to the API server as {@link kubeOptions} say. */
+/** Connects to the API server according to {@link kubeOptions}. */
 export async function connect(options: Options): Promise<KubeConnection> {
   const { kubeconfig, server } = options as Record<string, string | undefined>;
-  // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
+  // Load the Kubernetes client only on demand, because it takes half a second and 80 MB.
   const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
   return connectKube({ kubeconfig, server });
 }

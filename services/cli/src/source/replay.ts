@@ -39,7 +39,7 @@ Examples:
   make: (options, sink, context) =>
     replaySource({
       path: options.input as string,
-      // A query is answered from the state at the end of the recording, or at --until.
+      // A query is answered from the state at the end of the recording, or at the time `--until`.
       speed: (options.speed as number | undefined) ?? (options.isQuery === true ? 0 : 1),
       untilMs: options.until as number | undefined,
       sink,

@@ -5,23 +5,21 @@ import { standardStaleAfterMs } from "@kpng/watcher/source/probe-server.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
-/**
- * A command that reads the objects of the cluster from somewhere: `kpng NAME to-…`.
- */
+/** A command that reads the cluster's objects from some source: `kpng NAME to-…`. */
 export interface SourceCommand {
   readonly name: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
   /** True if the objects come from a server, which may be unreachable. Default false. */
   readonly asksServer?: boolean | undefined;
-  /** Makes a connection to the API server; undefined if the command has no options for it. */
+  /** Connects to the API server; undefined if the command has no options for that. */
   readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }
 
 /**
  * Option that selects the Services to serve. A Service names its proxy in the label
- * `service.kubernetes.io/service-proxy-name`. It is an option of every source and not of the sinks, as in KPNG.
+ * `service.kubernetes.io/service-proxy-name`. As in KPNG, it is an option of every source, not of the sinks.
  */
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(
@@ -30,7 +28,7 @@ export const proxyNameOption: OptionSpec = (() => {
       "no value get the first (default: Services without the label, and any other value on request)",
   );
   const parse = (text: string, previous: unknown): unknown => {
-    // Rejects invalid names.
+    // `parseProxyName` throws for invalid names.
     text.split(",").forEach(parseProxyName);
     return spec.parse?.(text, previous);
   };
@@ -43,8 +41,8 @@ export function readProxyNames(options: Options): readonly string[] {
 }
 
 /**
- * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. Fewer
- * kept labels mean fewer changes to send.
+ * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. The
+ * fewer labels are kept, the fewer changes must be sent.
  */
 export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),
@@ -54,10 +52,11 @@ export const keepOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * The values of {@link keepOptions}, for the decoders. `kpng SOURCE get` and its siblings keep all labels by default.
+ * Returns the values of {@link keepOptions} for the decoders. `kpng SOURCE get` and other queries keep all labels by
+ * default.
  */
 export function decodeOptionsOf(options: Options): DecodeOptions {
-  // A query sends nothing to nodes, so labels cost nothing.
+  // A query sends nothing to nodes, so keeping labels costs nothing.
   const orAll = (globs: unknown, standard: readonly string[]): readonly string[] =>
     options.isQuery === true && String(globs) === String(standard) ? ["*"] : (globs as readonly string[]);
   return makeDecodeOptions({
@@ -69,7 +68,8 @@ export function decodeOptionsOf(options: Options): DecodeOptions {
 }
 
 /**
- * Option of the sources that read from a server: the time without an answer after which the state may be out of date.
+ * Option of the sources that read from a server: the time without an answer after which the state counts as possibly
+ * out of date.
  */
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",

@@ -24,14 +24,14 @@ export function parseOutputFormat(text: string): OutputFormat {
   throw new InvalidArgumentError("expected table, wide, json, yaml or name; jq formats the output of -o json");
 }
 
-/** Options of all commands that print what a watcher or a backend answers: format and order. */
+/** Options of all commands that print answers from a watcher or a backend: format and order. */
 export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
     description:
       "table, wide, json (a List with items; with --watch, one object per line), yaml (one document per object) or name",
     default: "table",
-    // KPNG_OUTPUT is the file of to-file.
+    // KPNG_OUTPUT is already the output file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
     parse: parseOutputFormat,
   },
@@ -41,14 +41,14 @@ export const outputOptions: readonly OptionSpec[] = [
 /** How a command prints its rows. */
 export interface OutputOptions {
   readonly format: OutputFormat;
-  /** Path of the field that rows are sorted by; undefined for the order of the watcher. */
+  /** Path of the field by which rows are sorted; undefined to keep the watcher's order. */
   readonly sortBy?: string | undefined;
   readonly write: (text: string) => unknown;
   /** Formats a document; only for `-o yaml`. */
   readonly formatYaml?: ((value: JsonObject) => string) | undefined;
 }
 
-/** The values of {@link outputOptions}. */
+/** Reads the values of {@link outputOptions}. */
 export async function readOutputOptions(options: Readonly<Record<string, unknown>>): Promise<OutputOptions> {
   const format = parseOutputFormat(String(options.output));
   return {
@@ -59,13 +59,16 @@ export async function readOutputOptions(options: Readonly<Record<string, unknown
   };
 }
 
-/** Returns a function that formats a value as a YAML document. Loaded on demand: the library has 70 modules. */
+/**
+ * Returns a function that formats a value as a YAML document. The YAML library is loaded on demand, because it has 70
+ * modules.
+ */
 export async function loadYaml(): Promise<(value: JsonObject) => string> {
   const { stringify } = await import("yaml");
   return (value) => `---\n${stringify(value, { lineWidth: 0, aliasDuplicateObjects: false })}`;
 }
 
-/** True for the formats that are text for people, and not for programs. */
+/** True for the formats that are meant for people, not for programs. */
 export function isTable({ format }: OutputOptions): boolean {
   return format === "table" || format === "wide";
 }
@@ -73,7 +76,7 @@ export function isTable({ format }: OutputOptions): boolean {
 /**
  * Prints the rows of a list. Prints no table for an empty list.
  *
- * Errors: BAD_OPTION for `-o name` if the rows have no names.
+ * Errors: BAD_OPTION for `-o name` if rows have no names.
  */
 export function printRows<D extends DescMessage>(
   { schema, columns, nameOf }: TableSpec<D>,
@@ -88,7 +91,7 @@ export function printRows<D extends DescMessage>(
   } else printMessages(schema, sorted, output);
 }
 
-/** Prints messages as JSON, in a List as kubectl does, or as YAML. Errors: BAD_OPTION for `-o name`. */
+/** Prints messages as YAML, or as JSON in a List as kubectl does. Errors: BAD_OPTION for `-o name`. */
 export function printMessages<D extends DescMessage>(
   schema: D,
   messages: readonly MessageShape<D>[],
@@ -100,19 +103,19 @@ export function printMessages<D extends DescMessage>(
   else for (const item of items) output.write(formatValue(item, output));
 }
 
-/** Returns a JSON list of values, as kubectl prints several objects. */
+/** Returns a JSON List of values, the form in which kubectl prints several objects. */
 export function formatJsonList(items: readonly JsonValue[]): string {
   return `${JSON.stringify({ kind: "List", items }, undefined, 2)}\n`;
 }
 
-/** Prints one message that is not a row of a list: JSON is an object. */
+/** Prints one message that is not a row of a list; as JSON, it is an object. */
 export function printMessage<D extends DescMessage>(schema: D, message: MessageShape<D>, output: OutputOptions): void {
   const { format, write } = output;
   if (format === "json") write(`${JSON.stringify(plainMessage(schema, message), undefined, 2)}\n`);
   else printMessages(schema, [message], output);
 }
 
-/** Sorts by a field: numbers by value, everything else as text. Rows with equal fields keep their order. */
+/** Sorts rows by a field: numbers by value, everything else as text. Rows with equal fields keep their order. */
 function sortRows<D extends DescMessage>(
   schema: D,
   rows: readonly MessageShape<D>[],
@@ -126,7 +129,7 @@ function sortRows<D extends DescMessage>(
   return rows.toSorted((one, other) => compareKeys(keys.get(one), keys.get(other)));
 }
 
-/** Returns the value at a path of field names and indexes: `.ports[0].port`, also in kubectl's braces. */
+/** Returns the value at a path of field names and indexes: `.ports[0].port`, optionally in braces as in kubectl. */
 function valueAt(path: string, row: JsonValue): JsonValue | undefined {
   const words = path.match(/[^.[\]{}]+/g) ?? [];
   return words.reduce<unknown>((value, word) => (value as Record<string, unknown> | undefined)?.[word], row) as
@@ -142,13 +145,14 @@ function compareKeys(one: JsonValue | undefined, other: JsonValue | undefined): 
 /**
  * Prints the rows of a watch as they arrive.
  *
- * The first column of a table is the event, "put" or "delete". JSON and YAML have an object per event:
- * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`. Names are those of puts.
+ * The first column of a table is the event, "put" or "delete". JSON and YAML output has one object per event:
+ * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`. With `-o name`, only the names of put rows are
+ * printed.
  */
 export class WatchPrinter<D extends DescMessage> {
   readonly #table: TableSpec<D>;
   readonly #output: OutputOptions;
-  /** Column widths, kept so that later rows align with earlier ones. */
+  /** Column widths, which are kept so that later rows align with earlier ones. */
   readonly #widths: number[] = [];
   #needsHeaders = true;
 
@@ -187,9 +191,10 @@ function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
 }
 
 /**
- * Converts a message of the inspection API to the JSON that `-o json` and `-o yaml` print. Every field is
- * there, so that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values
- * are words: "current", "TCP". Protobuf's own JSON has texts for 64-bit numbers and names such as APPLY_STATE_CURRENT.
+ * Converts a message of the inspection API to the JSON that `-o json` and `-o yaml` print. Every field is present, so
+ * that a jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values are
+ * words: "current", "TCP". Protobuf's own JSON format would have strings for 64-bit numbers and names such as
+ * APPLY_STATE_CURRENT.
  */
 export function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
   return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);
@@ -215,7 +220,7 @@ function convertValue({ scalar, enum: values, message }: DescField, value: JsonV
     const enumValue = values.values.find(({ name }) => name === value);
     return enumValue === undefined ? value : enumWord(values, enumValue.number);
   }
-  // Revisions count from 1, and no number here comes near 2^53.
+  // Number is precise enough: revisions count from 1, and no number here comes near 2^53.
   if (scalar === ScalarType.UINT64 || scalar === ScalarType.INT64) return Number(value);
   const isOurs = message !== undefined && !message.typeName.startsWith("google.protobuf.");
   return isOurs ? convertMessage(message, value as JsonObject) : value;

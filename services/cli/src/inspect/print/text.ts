@@ -27,7 +27,9 @@ export function formatDuration(duration: Duration | undefined): string {
   return duration === undefined ? "" : formatMs(durationMs(duration));
 }
 
-/** Formats the age of a time, in whole seconds: "12s"; "" if it is absent, "0s" if it is in the future. */
+/**
+ * Formats the time elapsed since `time`, in whole seconds: "12s"; "" if `time` is absent, "0s" if it is in the future.
+ */
 export function formatAge(time: Timestamp | undefined, nowMs: number = Date.now()): string {
   if (time === undefined) return "";
   const ms = Math.max(0, nowMs - timestampMs(time));
@@ -44,13 +46,13 @@ export function formatCount(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Fields whose values have the spelling of Kubernetes: "TCP", "Cluster". */
+/** Enums whose values are spelled as in Kubernetes: "TCP", "Cluster". */
 const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
   ["kpng.inspect.v1.Protocol", (word) => word],
   ["kpng.inspect.v1.TrafficPolicy", (word) => word.charAt(0) + word.slice(1).toLowerCase()],
 ]);
 
-/** Returns the word of a value of an enum; "" for the unspecified value. The reference of the output lists them. */
+/** Returns the word for an enum value; "" for the unspecified value. The output reference lists these words. */
 export function enumWord({ values, typeName }: DescEnum, number: number): string {
   const word = number === 0 ? "" : (values.find((value) => value.number === number)?.localName ?? "");
   return kubernetesEnums.get(typeName)?.(word) ?? word.toLowerCase().replaceAll("_", "-");
@@ -63,7 +65,10 @@ export function formatLabels(labels: Readonly<Record<string, string>>): string {
     .join(",");
 }
 
-/** Returns the values of an enum by the words that {@link enumWord} has for them, without the unspecified one. */
+/**
+ * Returns the values of an enum, keyed by the words that {@link enumWord} returns for them, without the unspecified
+ * value.
+ */
 export function enumWords<D extends DescEnum>(schema: D): ReadonlyMap<string, EnumShape<D>> {
   const numbers = schema.values.map(({ number }) => number).filter((number) => number !== 0);
   return new Map(numbers.map((number) => [enumWord(schema, number), number as EnumShape<D>]));
@@ -79,15 +84,15 @@ function pair(value: number, base: number, high: string, low: string): string {
 }
 
 /**
- * Characters that change how a terminal shows the text around them: control characters (also the C1 set, in which one
- * character begins an escape sequence), line and paragraph separators, and the marks of bidirectional text.
+ * Characters that change how a terminal shows the text around them: control characters (including the C1 set, in which
+ * a single character begins an escape sequence), line and paragraph separators, and marks for bidirectional text.
  */
 const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu;
 
-/** Line breaks and tabs, which our own output consists of. */
+/** Line breaks and tabs, which our own output uses for layout. */
 const layout = /^[\n\t]+$/;
 
-/** Returns the text in one line: each run of unsafe characters becomes a space. */
+/** Returns the text as one line: each run of unsafe characters becomes a space. */
 export function oneLine(text: string): string {
   return text.replaceAll(unsafe, " ").trim();
 }
@@ -101,11 +106,11 @@ export function terminalText(text: string): string {
 export interface Column<T> {
   /** In capitals, as in kubectl. */
   readonly title: string;
-  /** Text of a row; "" is shown as "-". */
+  /** Returns the text of the cell in a row; "" is shown as "-". */
   readonly cell: (row: T) => string;
   /** Shown only with `-o wide`, and by `kpng describe`. */
   readonly isWide?: boolean | undefined;
-  /** Maximum length in a table, in characters; `kpng describe` and the other formats have the whole text. */
+  /** Maximum length in a table, in characters; `kpng describe` and the other formats show the whole text. */
   readonly maxLength?: number | undefined;
 }
 
@@ -121,9 +126,9 @@ const gap = "   ";
 
 /**
  * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them. The
- * result has no control characters but line breaks.
+ * result contains no control characters except line breaks.
  *
- * `widths` are minimum widths; the call updates them, so that later rows of a watch align with earlier ones.
+ * `widths` are minimum widths. The call updates them, so that later rows of a watch align with earlier ones.
  */
 export function formatTable<T>(
   columns: readonly Column<T>[],
@@ -152,8 +157,8 @@ function shorten(text: string, maxLength = Number.POSITIVE_INFINITY): string {
 }
 
 /**
- * Formats all columns of one row as `kubectl describe` does: a name and a value a line, values below each other;
- * "<none>" for an empty value.
+ * Formats all columns of one row as `kubectl describe` does: one line per column with its name and value, with the
+ * values aligned; "<none>" for an empty value.
  */
 export function formatRow<T>(columns: readonly Column<T>[], row: T): string {
   const width = Math.max(...columns.map(({ title }) => title.length)) + 1;
@@ -165,18 +170,18 @@ export function formatRow<T>(columns: readonly Column<T>[], row: T): string {
     .join("");
 }
 
-/** Returns the columns that every table has. */
+/** Returns the columns that are shown without `-o wide`. */
 export function narrow<T>(columns: readonly Column<T>[]): readonly Column<T>[] {
   return columns.filter(({ isWide }) => isWide !== true);
 }
 
-/** Formats a table below a title, indented; "<none>" instead of an empty one. */
+/** Formats an indented table below a title; "<none>" for an empty table. */
 export function formatSection<T>(title: string, columns: readonly Column<T>[], rows: readonly T[]): string {
   if (rows.length === 0) return `${title}:  <none>\n`;
   return `${title}:\n${formatTable(narrow(columns), rows).replaceAll(/^/gm, "  ").trimEnd()}\n`;
 }
 
-/** Formats a list below a title, indented; "" for an empty list. */
+/** Formats an indented list below a title; "" for an empty list. */
 export function formatList(title: string, lines: readonly string[]): string {
   return lines.length === 0 ? "" : `${title}:\n${lines.map((line) => `  ${oneLine(line)}\n`).join("")}`;
 }
