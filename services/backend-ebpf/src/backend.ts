@@ -15,7 +15,7 @@ import { PairedRuleSet } from "./datapath/paired-rule-set.ts";
 import { PrintedSockets } from "./datapath/printed-sockets.ts";
 import { SocketRuleSet } from "./datapath/socket-rule-set.ts";
 
-/** Also for programs of tests, which pass only the options that matter to them. */
+/** Defaults that test programs use, too, because they pass only the options that matter to them. */
 const defaults = {
   bpfFolder: "/sys/fs/bpf",
   sockets: "node",
@@ -25,7 +25,7 @@ const defaults = {
   maxAffinityClients: 65_536,
 } as const;
 
-/** Options of this backend alone. */
+/** Options that only this backend has. */
 const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--cgroup <folder>",
@@ -98,8 +98,8 @@ interface EbpfSettings extends Omit<DatapathOptions, "log"> {
 }
 
 /**
- * Returns the settings from parsed options. Each instance has its own maps: `kpng-ebpf`, or `kpng-ebpf-` and a hash of
- * the service proxy name.
+ * Returns the settings from parsed options. Each instance has its own maps, named `kpng-ebpf`, or `kpng-ebpf-` followed
+ * by a hash of the service proxy name.
  */
 export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string): EbpfSettings {
   const options: ParsedOptions = { ...defaults, ...given };
@@ -124,13 +124,15 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
   };
 }
 
-/** Parses a name that is valid as a file and as a table of nftables. Errors: InvalidArgumentError. */
+/**
+ * Parses a name that is valid both as a file name and as the name of an nftables table. Errors: InvalidArgumentError.
+ */
 function instanceName(text: string): string {
   if (/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(text)) return text;
   throw new InvalidArgumentError("a name begins with a letter and contains letters, digits, - and _ only");
 }
 
-/** The backend that serves Services with BPF programs at sockets, and with rules of nftables at packets. */
+/** The backend that serves Services with BPF programs (for sockets) and nftables rules (for packets). */
 export const ebpfBackend = proxyBackend({
   name: "ebpf",
   proxyMode: "ebpf",
@@ -168,7 +170,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     },
     cleanUp: async ({ log }) => {
       const failures = new CleanupFailures(log);
-      // Sockets first: what they leave alone meets the rules.
+      // Remove the programs first, because connections that they no longer handle can still use the rules.
       await failures.attempt(async () => removeDatapath({ ...settings, log }));
       await failures.attempt(() => deleteTables(tables.table, log));
       failures.end();
@@ -176,7 +178,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   };
 }
 
-/** Returns what makes the sockets' half of a family. Errors: those of `Datapath.open`. */
+/** Returns a function that makes the rule set for the sockets of a family. Errors: those of `Datapath.open`. */
 function socketsFor(settings: EbpfSettings, { destination, localAddresses, log }: ProxyHost) {
   const { name, bpfFolder, mapSizes } = settings;
   if (destination.kind === "kernel") {

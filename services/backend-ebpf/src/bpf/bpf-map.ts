@@ -11,7 +11,7 @@ import {
   setField,
 } from "./system-call.ts";
 
-/** Types of maps. Source: `enum bpf_map_type`. */
+/** Map types. Source: `enum bpf_map_type`. */
 export const mapTypes = {
   hash: 1,
   array: 2,
@@ -19,15 +19,15 @@ export const mapTypes = {
   socketStorage: 24,
 } as const;
 
-/** Key of an element: its bytes, or a character for each of them, or a number for 4 bytes. */
+/** Key of an element: its bytes, or a string with one character for each byte, or a number for a key of 4 bytes. */
 type MapKey = Buffer | string | number;
 
-/** Flags of maps. Source: linux/bpf.h. */
+/** Map flags. Source: linux/bpf.h. */
 export const mapFlags = { noPreallocation: 1, mappable: 1024 } as const;
 
-/** Shape of a map. Programs were compiled for the sizes of key and value. */
+/** Layout of a map. The programs were compiled for its sizes of key and value. */
 export interface MapLayout {
-  /** The symbol that the object file refers to, at most 15 letters. */
+  /** The symbol by which the object file refers to the map; at most 15 characters. */
   readonly name: string;
   readonly type: (typeof mapTypes)[keyof typeof mapTypes];
   /** Sizes in bytes. */
@@ -51,22 +51,23 @@ const commands = {
 };
 const errnoNoEntry = 2;
 const errnoNoSpace = 28;
-/** Elements read by one system call; more if a bucket of the hash has more. */
+/** Number of elements read by one system call; more if a hash bucket has more. */
 const batchSize = 4_096;
 
-/** A map of the kernel: a table that BPF programs read, and that this process writes. */
+/** A BPF map: a table in the kernel that BPF programs read and this process writes. */
 export class BpfMap {
   readonly layout: MapLayout;
   readonly descriptor: number;
   /**
-   * Values of a map with flag `mappable`, each rounded up to 8 bytes; empty for others. Writes reach programs at once.
+   * Values of a map with the flag `mappable`, each rounded up to 8 bytes; empty for other maps. Writes are immediately
+   * visible to programs.
    */
   readonly memory: Buffer;
-  // Arguments for all calls: their buffers never move.
+  // The arguments of all calls are allocated once, so that their addresses never change.
   readonly #key: Buffer;
   readonly #value: Buffer;
   readonly #attribute: Buffer;
-  /** Without a value, which the kernel rejects here. */
+  /** The argument for deletions. It contains no value, because the kernel would reject one. */
   readonly #deletion: Buffer;
 
   constructor(layout: MapLayout, descriptor: number) {
@@ -81,7 +82,9 @@ export class BpfMap {
     this.memory = isMapped ? mapMemory(descriptor, maxEntries * Math.ceil(valueBytes / 8) * 8) : Buffer.alloc(0);
   }
 
-  /** Makes a map. `inner` is the map that an array of maps holds others like. Errors: BPF_FAILED. */
+  /**
+   * Makes a map. If it is an array of maps, `inner` is a map with the same layout as its elements. Errors: BPF_FAILED.
+   */
   static create(layout: MapLayout, inner = 0): BpfMap {
     const { name, type, valueBytes } = layout;
     const btf = type === mapTypes.socketStorage ? loadIntegerTypes(valueBytes / 4) : undefined;
@@ -102,7 +105,7 @@ export class BpfMap {
     }
   }
 
-  /** Opens the map that is pinned at a path; undefined if there is none, or if it has another layout. */
+  /** Opens the map that is pinned at a path; undefined if there is none, or if it has a different layout. */
   static open(layout: MapLayout, path: string): BpfMap | undefined {
     const descriptor = openPinned(path);
     if (descriptor === undefined) return undefined;
@@ -113,12 +116,12 @@ export class BpfMap {
     return undefined;
   }
 
-  /** Makes the map outlive this process, until the file is removed. Errors: BPF_FAILED. */
+  /** Pins the map, so that it outlives this process and exists until the file is removed. Errors: BPF_FAILED. */
   pin(path: string): void {
     pinObject(this.descriptor, path);
   }
 
-  /** Writes an element; a number is a value of 4 bytes. Errors: BPF_FAILED. */
+  /** Writes an element. A number is written as a value of 4 bytes. Errors: BPF_FAILED. */
   set(key: MapKey, value: Buffer | number): void {
     this.#putKey(key);
     if (typeof value === "number") this.#value.writeUInt32LE(value);
@@ -127,8 +130,8 @@ export class BpfMap {
   }
 
   /**
-   * Writes elements of a hash, one value of 4 bytes for each key, in one call. Errors: as {@link set}; some may be
-   * written.
+   * Writes elements of a hash in one call, with one value of 4 bytes for each key. Errors: as {@link set}; some
+   * elements may have been written.
    */
   setAll(keys: readonly string[], values: readonly number[]): void {
     if (keys.length === 0) return;
@@ -149,7 +152,9 @@ export class BpfMap {
     return this.#expectPresent(commands.delete, this.#deletion);
   }
 
-  /** Returns all elements of a hash or trie. Elements that change meanwhile may be missing. Errors: BPF_FAILED. */
+  /**
+   * Returns all elements of a hash or trie. Elements that change in the meantime may be missing. Errors: BPF_FAILED.
+   */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
     const { keyBytes, valueBytes, maxEntries, name } = this.layout;
     const elements: (readonly [Buffer, Buffer])[] = [];
@@ -163,7 +168,7 @@ export class BpfMap {
       if (!isFirst) setField(attribute, 0, position);
       const result = bpf(commands.lookupBatch, attribute);
       if (result.kind === "failed" && result.errno === errnoNoSpace && size < maxEntries * 2) {
-        // The next bucket has more elements; the position has not moved.
+        // The next bucket has more elements than fit; the position has not changed, so try again with more room.
         size *= 2;
         continue;
       }
@@ -208,13 +213,16 @@ export class BpfMap {
   }
 }
 
-/** Fields of a layout, as the kernel has them when a map is made; in its description, all but the first are later. */
+/**
+ * Returns the fields of a layout, each with its offset in the argument for making a map. In the kernel's description of
+ * a map, all fields except the first come `later` bytes further on.
+ */
 function shapeOf({ type, keyBytes, valueBytes, maxEntries, flags }: MapLayout, later: number) {
   const fields = [type, keyBytes, valueBytes, maxEntries, flags];
   return fields.map((value, index) => [index * 4 + later, value] as const);
 }
 
-/** Opens what is pinned at a path; undefined if there is nothing. Errors: BPF_FAILED. */
+/** Opens the object that is pinned at a path; undefined if there is none. Errors: BPF_FAILED. */
 export function openPinned(path: string): number | undefined {
   const name = Buffer.from(`${path}\0`);
   const result = bpf(commands.get, makeAttribute(24, [0, name]));
@@ -223,15 +231,15 @@ export function openPinned(path: string): number | undefined {
   throw new BackendEbpfError("BPF_FAILED", `${path} cannot be opened: ${describeErrno(result.errno)}`);
 }
 
-/** Gives an object a path in a BPF file system. Errors: BPF_FAILED. */
+/** Pins an object at a path in a BPF file system. Errors: BPF_FAILED. */
 export function pinObject(descriptor: number, path: string): void {
   const name = Buffer.from(`${path}\0`);
   requireBpf(`${path} cannot be pinned`, commands.pin, makeAttribute(24, [0, name], [8, descriptor]));
 }
 
 /**
- * Loads the description of types that the kernel wants for a map of socket storage: type 1 is an integer, type 2 an
- * array of `count` integers. Source: Documentation/bpf/btf.rst.
+ * Loads the type description that the kernel requires for a socket storage map: type 1 is an integer, type 2 an array
+ * of `count` integers. Source: Documentation/bpf/btf.rst.
  */
 function loadIntegerTypes(count: number): number {
   const words = (...values: readonly number[]): Buffer => Buffer.from(new Uint32Array(values).buffer);

@@ -11,7 +11,7 @@ import {
   setField,
 } from "./system-call.ts";
 
-/** A place in a program that `loadProgram` fills in with the descriptor of a map. */
+/** A place in a program where `loadProgram` inserts the descriptor of a map. */
 interface Reference {
   /** Index of the instruction. */
   readonly instruction: number;
@@ -21,7 +21,7 @@ interface Reference {
 
 /** The code of one section of an object file. */
 interface ProgramCode {
-  /** Instructions of 8 bytes. */
+  /** Instructions of 8 bytes each. */
   readonly code: Buffer;
   readonly references: readonly Reference[];
 }
@@ -29,10 +29,11 @@ interface ProgramCode {
 const sectionTypes = { symbols: 2, relocations: 9 };
 
 /**
- * Reads the programs of an object file that clang made for BPF: 64 bits, little-endian, one function a section. Pure.
- * Returns them by the name of their section. Sections without references are left out; each of our programs has some.
+ * Reads the programs in an object file that clang made for BPF: 64 bits, little-endian, one function in each section.
+ * Returns the programs, keyed by the name of their section. Sections without references are left out, because each of
+ * our programs has some. Pure.
  *
- * `loadProgram` fills in the references, all of which are addresses of maps (R_BPF_64_64).
+ * `loadProgram` resolves the references, all of which are addresses of maps (R_BPF_64_64).
  */
 export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
   const sections = readSections(bytes);
@@ -79,7 +80,7 @@ function textAt(bytes: Buffer, start: number): string {
 
 /** How a program is attached. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
 export interface ProgramKind {
-  /** At most 15 letters, shown by tools such as bpftool. */
+  /** At most 15 characters; shown by tools such as bpftool. */
   readonly name: string;
   readonly type: number;
   readonly attachType: number;
@@ -93,20 +94,20 @@ export interface LoadedProgram {
 }
 
 const loadCommand = 5;
-/** Marks an instruction whose immediate value is a descriptor of a map. */
+/** Marks an instruction whose immediate value is a map descriptor. */
 const pseudoMap = 1;
-/** Some helpers are only for programs with a licence that is compatible with the GPL. */
+/** Some helpers may be used only by programs with a GPL-compatible licence. */
 const licence = Buffer.from("Dual BSD/GPL\0");
 const logBytes = 1024 * 1024;
 const errnoAgain = 11;
-/** How often a program is loaded while signals interrupt the verifier. */
+/** Maximum number of attempts to load a program while signals interrupt the verifier. */
 const maxLoads = 20;
 
 /**
- * Loads a program of the object file, after its references are replaced by descriptors. `program` is undefined if the
- * object file lacks it; `maps` are descriptors by symbol.
+ * Loads a program from the object file, after replacing its references with descriptors. `program` is undefined if the
+ * object file lacks it; `maps` contains the descriptors, keyed by symbol.
  *
- * Errors: PROGRAM_REJECTED with the verifier's words.
+ * Errors: PROGRAM_REJECTED with the verifier's message.
  */
 export function loadProgram(
   program: ProgramCode | undefined,
@@ -138,7 +139,10 @@ export function loadProgram(
   throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: ${why}`);
 }
 
-/** Loads a program again for its log, because a log slows the load down. Returns the log's end. */
+/**
+ * Loads a program again to get the verifier's log, and returns the end of the log. The first load has none, because
+ * logging makes loading slower.
+ */
 function readVerifierLog(attribute: Buffer): string {
   const log = Buffer.alloc(logBytes);
   setField(attribute, 24, 1);
@@ -150,7 +154,7 @@ function readVerifierLog(attribute: Buffer): string {
   return text === "" ? "" : `: ${text.slice(-1_000)}`;
 }
 
-/** Outcome for a link: it was made, its program was replaced, or it was as it should be. */
+/** What happened to a link: it was created, its program was replaced, or it was already correct. */
 type LinkChange = "attached" | "replaced" | "none";
 
 const commands = { create: 28, update: 29 };
@@ -158,8 +162,8 @@ const errnoNotPermitted = 1;
 
 /**
  * Attaches a program to a cgroup through a link that is pinned at a path, so that it outlives this process. An existing
- * link gets the new program in one step; one that leads elsewhere is replaced: the new one is attached before the old
- * one goes. Errors: BPF_FAILED.
+ * link gets the new program in one step. If the existing link leads to a different cgroup, a new link is attached
+ * before the old one is removed. Errors: BPF_FAILED.
  */
 export function attachPinned(program: LoadedProgram, cgroup: string, path: string): LinkChange {
   const existing = openPinned(path);
@@ -177,7 +181,7 @@ export function attachPinned(program: LoadedProgram, cgroup: string, path: strin
     }
     const made = attach(program, cgroup);
     try {
-      // Without its file, the old link goes with the descriptor that is closed below.
+      // After its file is removed, the old link exists only until its descriptor is closed below.
       rmSync(path, { force: true });
       pinObject(made, path);
     } finally {
@@ -195,17 +199,17 @@ export function isAttached(path: string): boolean {
   if (link === undefined) return false;
   const info = readInfo(`link ${path}`, link, Buffer.alloc(64));
   closeDescriptor(link);
-  // The cgroup of a detached link is 0.
+  // For a detached link, the kernel reports cgroup 0.
   return info.readUInt32LE(16) !== 0;
 }
 
-/** Attaches a program after those of others, because no order can be requested at cgroups before Linux 6.17. */
+/** Attaches a program after other programs at the same cgroup; before Linux 6.17, no other order can be requested. */
 function attach({ descriptor, kind }: LoadedProgram, cgroup: string): number {
   const folder = openSync(cgroup, "r");
   try {
     const result = bpf(commands.create, makeAttribute(48, [0, descriptor], [4, folder], [8, kind.attachType]));
     if (result.kind === "done") return result.value;
-    // The right to attach was needed to load the program, too.
+    // Privileges cannot be the reason, because they were needed to load the program, too.
     const isExcluded = result.errno === errnoNotPermitted;
     const why = isExcluded ? ": another program is attached there or above without BPF_F_ALLOW_MULTI" : "";
     const failure = `program ${kind.name} cannot be attached to ${cgroup}: ${describeErrno(result.errno)}${why}`;
@@ -215,7 +219,10 @@ function attach({ descriptor, kind }: LoadedProgram, cgroup: string): number {
   }
 }
 
-/** The target of a link whose cgroup has gone is 0. Source: `struct bpf_link_info`. */
+/**
+ * Whether a link is attached to `cgroup`. If a link's cgroup no longer exists, its target is 0. Source:
+ * `struct bpf_link_info`.
+ */
 function leadsTo(info: Buffer, cgroup: string): boolean {
   return info.readBigUInt64LE(16) === statSync(cgroup, { bigint: true }).ino;
 }

@@ -2,7 +2,7 @@ import { createRequire } from "node:module";
 import { getSystemErrorMessage } from "node:util";
 import { CodedError } from "@kpng/process/process-error.ts";
 
-/** Codes of errors of kpng-ebpf. `docs/errors.md` explains each. */
+/** Error codes of kpng-ebpf. `docs/errors.md` explains each. */
 type BackendEbpfErrorCode = "BPF_UNSUPPORTED" | "BPF_FAILED" | "PROGRAM_REJECTED";
 
 /** An error of the eBPF backend. */
@@ -26,10 +26,10 @@ let loaded: CLibrary | undefined;
 type CLibrary = ReturnType<typeof loadCLibrary>;
 
 /**
- * The functions of the C library that this backend calls; no other file of it knows koffi.
+ * Returns the C library functions that this backend calls. Only this file uses koffi.
  *
- * Loads koffi at the first call: `kpng` contains all backends, and on a platform without koffi's native module the
- * others must start.
+ * Loads koffi at the first call, not at startup: `kpng` contains all backends, and the others must start even on a
+ * platform for which koffi has no native module.
  */
 function loadCLibrary() {
   try {
@@ -54,20 +54,23 @@ function cLibrary(): CLibrary {
   return loaded;
 }
 
-/** A field of the argument of bpf(2): its offset in bytes, and a number of 4 bytes, or a buffer for its address. */
+/**
+ * A field of the argument of bpf(2): its offset in bytes, and its value. A number takes 4 bytes; a buffer stands for
+ * its address.
+ */
 type AttributeField = readonly [offset: number, value: number | Buffer];
 
-/** Buffers by the argument that has their addresses: they must live as long. */
+/** Buffers, keyed by the argument that contains their addresses. They must live as long as the argument. */
 const pointees = new WeakMap<Buffer, Buffer[]>();
 
-/** Returns the argument of bpf(2). Source: `union bpf_attr` of linux/bpf.h. */
+/** Returns an argument for bpf(2). Source: `union bpf_attr` of linux/bpf.h. */
 export function makeAttribute(size: number, ...fields: readonly AttributeField[]): Buffer {
   const attribute = Buffer.alloc(size);
   for (const [offset, value] of fields) setField(attribute, offset, value);
   return attribute;
 }
 
-/** Sets a field of an argument of bpf(2). A buffer is kept from the garbage collector while the argument exists. */
+/** Sets a field of an argument for bpf(2). A buffer is not garbage-collected as long as the argument exists. */
 export function setField(attribute: Buffer, offset: number, value: number | Buffer): void {
   if (typeof value === "number") {
     attribute.writeUInt32LE(value >>> 0, offset);
@@ -77,30 +80,32 @@ export function setField(attribute: Buffer, offset: number, value: number | Buff
   pointees.set(attribute, [...(pointees.get(attribute) ?? []), value]);
 }
 
-/** Result of {@link bpf}: what the call returned, or the error number of the C library. */
+/** Result of {@link bpf}: the value that the call returned, or the error number. */
 export type BpfResult =
   | { readonly kind: "done"; readonly value: number }
   | { readonly kind: "failed"; readonly errno: number };
 
-/** Calls bpf(2). Errors: BPF_UNSUPPORTED where it cannot be called at all. */
+/** Calls bpf(2). Errors: BPF_UNSUPPORTED if it cannot be called at all. */
 export function bpf(command: number, attribute: Buffer): BpfResult {
   const { syscall, koffi } = cLibrary();
   const value = Number(syscall(requireNumber(), command, attribute, attribute.length));
   return value < 0 ? { kind: "failed", errno: koffi.errno() } : { kind: "done", value };
 }
 
-/** Calls bpf(2) on another thread, for calls that wait. Resolves when it has returned: true for success. */
+/**
+ * Calls bpf(2) on another thread, for calls that block. Resolves when the call has returned, with true if it succeeded.
+ */
 export function bpfOffThread(command: number, attribute: Buffer): Promise<boolean> {
   const { syscall } = cLibrary();
   return new Promise((resolve) => {
     syscall.async(requireNumber(), command, attribute, attribute.length, (error: unknown, value: unknown) => {
-      // The reference keeps `attribute`, whose memory the kernel reads until now.
+      // This reference keeps `attribute` alive, because the kernel reads its memory until the call returns.
       resolve(attribute.length > 0 && !error && Number(value) >= 0);
     });
   });
 }
 
-/** Calls bpf(2) and returns what the call returned. Errors: BPF_FAILED with the words of the system. */
+/** Calls bpf(2) and returns its result. Errors: BPF_FAILED with the system's error message. */
 export function requireBpf(what: string, command: number, attribute: Buffer): number {
   const result = bpf(command, attribute);
   if (result.kind === "done") return result.value;
@@ -130,7 +135,7 @@ export function closeDescriptor(descriptor: number): void {
   cLibrary().close(descriptor);
 }
 
-/** Maps the memory of an array map that permits it; the mapping lasts as long as the process. Errors: BPF_FAILED. */
+/** Maps the memory of an array map that permits this. The mapping exists as long as the process. Errors: BPF_FAILED. */
 export function mapMemory(descriptor: number, bytes: number): Buffer {
   const { mmap, koffi } = cLibrary();
   const pointer: unknown = mmap(0, bytes, protReadWrite, mapShared, descriptor, 0);
@@ -142,7 +147,10 @@ export function mapMemory(descriptor: number, bytes: number): Buffer {
   return Buffer.from(koffi.view(pointer, bytes));
 }
 
-/** Identifies the network namespace of this process to BPF programs (SO_NETNS_COOKIE). Errors: BPF_UNSUPPORTED. */
+/**
+ * Returns the number by which BPF programs identify the network namespace of this process (SO_NETNS_COOKIE). Errors:
+ * BPF_UNSUPPORTED.
+ */
 export function readNetnsCookie(): bigint {
   const { socket, getOption, close } = cLibrary();
   const descriptor: number = socket(familyInet, socketDatagram, 0);

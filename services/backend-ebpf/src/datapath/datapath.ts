@@ -19,12 +19,10 @@ import { addressBytes, familyOf, type MapSizes, sizes } from "../layout/layout.t
 import { objectFile } from "../program/object.ts";
 import { EbpfMaps, GracePeriods } from "./maps.ts";
 
-/** Types of file systems (BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC). */
+/** File system types (BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC). */
 const fileSystems = { bpf: 0xcafe4a11, cgroup2: 0x63677270 };
 
-/**
- * Finds out whether this process can make maps and keep them. Errors: BPF_UNSUPPORTED with everything that is missing.
- */
+/** Checks that this process can make and pin maps. Errors: BPF_UNSUPPORTED with everything that is missing. */
 function checkFeatures(bpfFolder: string): void {
   const hasFileSystem = fileSystemOf(bpfFolder) === fileSystems.bpf;
   const mount = `a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`;
@@ -35,10 +33,11 @@ function checkFeatures(bpfFolder: string): void {
 
 /**
  * Returns the folder of the cgroup whose processes are served: `option`, or the root, which contains all processes of
- * this node. Beside controllers of version 1, version 2 is usually mounted at `unified`, which is used then.
+ * this node. If controllers of cgroup version 1 are mounted, version 2 is usually mounted at `unified`, and that folder
+ * is used.
  *
- * Errors: BPF_UNSUPPORTED, also if the root is not known because this process runs in a container: its file system of
- * cgroups begins at its own cgroup, and programs attached there would serve no other process.
+ * Errors: BPF_UNSUPPORTED, also if the root is unknown because this process runs in a container. A container's cgroup
+ * file system begins at its own cgroup, and programs attached there would serve no other process.
  */
 export function findCgroup(
   option: string | undefined,
@@ -53,7 +52,7 @@ export function findCgroup(
   if (cgroup === undefined) {
     throw new BackendEbpfError("BPF_UNSUPPORTED", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
   }
-  // Every cgroup but the root has this file.
+  // Every cgroup except the root has this file.
   if (option === undefined && existsSync(join(cgroup, "cgroup.type"))) {
     throw new BackendEbpfError(
       "BPF_UNSUPPORTED",
@@ -85,9 +84,9 @@ function whyNoMaps(): readonly string[] {
   }
 }
 
-/** A place of the kernel where a program of the object file runs. */
+/** A place in the kernel where a program from the object file runs. */
 export interface Hook extends ProgramKind {
-  /** Section of the object file with its code. */
+  /** Section of the object file that contains its code. */
   readonly section: string;
 }
 
@@ -100,9 +99,9 @@ const socketHook = (name: string, attachType: number): Hook => ({
 });
 
 /**
- * Hooks of sockets, which `Datapath` attaches to a cgroup. `connect` chooses the endpoint of a TCP socket, and
- * `getpeername` returns the address that the program asked for; everything else is translated at interfaces. Source:
- * `enum bpf_attach_type`.
+ * The socket hooks at which `Datapath` attaches programs to a cgroup. `connect` chooses the endpoint of a TCP socket,
+ * and `getpeername` returns the address to which the process connected. All other traffic is translated by the nftables
+ * rules. Source: `enum bpf_attach_type`.
  */
 export const socketHooks: readonly Hook[] = [
   socketHook("connect4", 10),
@@ -111,7 +110,7 @@ export const socketHooks: readonly Hook[] = [
   socketHook("getpeername6", 30),
 ];
 
-/** Bits of the flags in map `config`. Source: lb.bpf.c. */
+/** Bits of `flags` in map `config`. Source: lb.bpf.c. */
 const configFlags = { loopbackNodePorts: 1, socketsOfPods: 2 };
 
 /** Returns the value of map `config` for one family. `netnsCookie` identifies the node's network namespace. Pure. */
@@ -123,7 +122,9 @@ function encodeConfig(node: NodePlan, netnsCookie: bigint, isForPods: boolean): 
   return bytes;
 }
 
-/** Returns the addresses at which node ports answer. Loopback ones are left to `config`. Pure. */
+/**
+ * Returns the addresses at which node ports answer, except loopback addresses, for which map `config` has a flag. Pure.
+ */
 export function nodePortAddresses(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
   const chosen = node.nodePortAddresses === "all" ? localAddresses : node.nodePortAddresses;
   return chosen.filter((address) => address !== "::1" && !isIn(address, "127.0.0.0/8"));
@@ -158,23 +159,23 @@ function writeNodeState(
 
 /** Options of {@link Datapath}. */
 export interface DatapathOptions {
-  /** Name of the instance: of its folder in the BPF file system, and of its tables of nftables. */
+  /** Name of the instance. Its folder in the BPF file system and its nftables tables have this name. */
   readonly name: string;
   /** Where a BPF file system is mounted. */
   readonly bpfFolder: string;
   /** Folder of the cgroup whose processes are served. Default: the root of cgroup version 2. */
   readonly cgroup: string | undefined;
-  /** Whether sockets of pods are served, too: those in other network namespaces than the node's. */
+  /** Whether sockets of pods (in network namespaces other than the node's) are served, too. */
   readonly isForPods: boolean;
   readonly mapSizes: MapSizes;
   readonly log: Log;
 }
 
 /**
- * Everything in the kernel that the sockets of both families share: maps, programs and where they are attached.
+ * Everything in the kernel that the sockets of both families share: the maps, the programs and their attachments.
  *
  * Maps and links are pinned, so sockets are served while no process runs. A new process takes over the maps, and
- * replaces each program in one step when what it serves is complete.
+ * replaces each program in one step as soon as the frontends in the maps are complete.
  */
 export class Datapath {
   readonly maps: EbpfMaps;
@@ -196,8 +197,8 @@ export class Datapath {
     this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
-    // Programs of an earlier run serve until both families are complete. A node without any gets its programs with the
-    // first complete family.
+    // Programs of an earlier run continue to serve until both families are complete. On a node without such programs,
+    // they are attached when the first family is complete.
     this.#awaited = new Set(hasLinks(options) ? families : []);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
@@ -206,8 +207,8 @@ export class Datapath {
   }
 
   /**
-   * Loads the programs; nothing is attached yet. A node that cannot load them is left as it was. Errors:
-   * BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
+   * Loads the programs; nothing is attached yet. If they cannot be loaded, nothing remains that was not there before.
+   * Errors: BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
    */
   static open(options: DatapathOptions, families: readonly Family[]): Datapath {
     const isFirst = !existsSync(join(options.bpfFolder, options.name));
@@ -219,21 +220,21 @@ export class Datapath {
     }
   }
 
-  /** Writes what programs need to know of the node, in one family. Returns a line for each difference. */
+  /** Writes the information about the node that programs need for one family. Returns a line for each difference. */
   useNode(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
     const config = encodeConfig(node, this.#netnsCookie, this.#options.isForPods);
     return writeNodeState(this.maps, node.family, config, nodePortAddresses(node, localAddresses));
   }
 
   /**
-   * Attaches all programs where they are not attached. Called when the frontends of a family are complete. Calls
+   * Attaches all programs that are not attached. To be called when the frontends of a family are complete. Calls
    * `committing` before it attaches a missing program. Returns a line for each difference. Errors: BPF_FAILED.
    */
   attach(family: Family, committing: () => void): readonly string[] {
     this.#awaited.delete(family);
     if (this.#awaited.size > 0) return [];
     if (this.findMissingProgram() !== undefined) committing();
-    // Another program may have removed the folder.
+    // Another program may have removed the folder in the meantime.
     this.maps.pin();
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
     const changes = this.#programs.flatMap((program) => {
@@ -246,7 +247,7 @@ export class Datapath {
     return changes;
   }
 
-  /** Detaches programs of an earlier release at hooks that this one does not use. Returns a line for each. */
+  /** Detaches programs of an earlier release from hooks that this release does not use. Returns a line for each. */
   #detachOthers(): readonly string[] {
     const others = readdirSync(this.#links).filter((link) => socketHooks.every(({ name }) => name !== link));
     return others.map((link) => {
@@ -261,15 +262,15 @@ export class Datapath {
   }
 }
 
-/** Whether an instance has links: whether its programs serve sockets, or those of an earlier release of kpng. */
+/** Whether an instance has links, i.e. whether programs of this or an earlier release of kpng serve sockets. */
 export function hasLinks({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bpfFolder">): boolean {
   const links = join(bpfFolder, name, "links");
   return existsSync(links) && readdirSync(links).length > 0;
 }
 
 /**
- * Returns a line for each hook of an instance that no program is attached to. *Shape:* `no program is attached at
- * connect4`. Errors: BPF_FAILED.
+ * Returns a line for each hook of an instance to which no program is attached. *Shape:*
+ * `no program is attached at connect4`. Errors: BPF_FAILED.
  */
 export function missingPrograms({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bpfFolder">): readonly string[] {
   const links = join(bpfFolder, name, "links");

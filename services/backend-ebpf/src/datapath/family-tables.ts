@@ -7,16 +7,16 @@ import { type DesiredFrontend, desiredFrontends, maxDescribed, readSlots } from 
 import { FrontendSlots, Spans } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
 
-/** State of one call of `FamilyTables`, and its result, which `SocketRuleSet` describes. */
+/** State and result of one call of a method of `FamilyTables`. */
 export class TablesChange {
-  /** At most `maxDescribed`. */
+  /** The first frontends that were written, at most `maxDescribed`. */
   readonly described: { readonly desired: DesiredFrontend; readonly isNew: boolean }[] = [];
   written = 0;
   readonly deleted: KeyText[] = [];
-  /** New frontends that wait for `#publish`. */
+  /** New frontends that `#publish` has not published yet. */
   readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
   readonly removals = new Set<KeyText>();
-  /** First elements of the runs of this call. */
+  /** First element of each run that this call uses. */
   readonly runs = new Map<Buffer, number>();
   readonly unusedRuns = new Set<number>();
   #committing: (() => void) | undefined;
@@ -30,31 +30,36 @@ export class TablesChange {
     if (this.described.length < maxDescribed) this.described.push({ desired, isNew });
   }
 
-  /** Announces the first write. */
+  /** Announces the first write; later calls do nothing. */
   begin(): void {
     this.#committing?.();
     this.#committing = undefined;
   }
 }
 
-/** Number of Services written between two turns of the event loop, so that health is answered during a full sync. */
+/**
+ * Number of Services written between two turns of the event loop, so that health probes are answered during a full
+ * sync.
+ */
 const servicesPerTurn = 100;
 
 /** A frontend in the maps. */
 interface InstalledFrontend {
   readonly slot: number;
-  /** Undefined for a frontend of an earlier run, until a plan has it. */
+  /** Undefined for a frontend from an earlier run until a plan contains it. */
   service: ServiceKey | undefined;
 }
 
 /**
  * The frontends of one family in BPF maps, for TCP sockets that choose their endpoint at `connect`.
  *
- * Problem: programs read the maps at any moment, on all CPUs, and hash elements are recycled at once. A value above 8
- * bytes can be read half old and half new. Yet a socket must get one endpoint of a set that was valid as a whole.
+ * Problem: programs may read the maps at any moment, on all CPUs, and hash elements are recycled immediately. A value
+ * of more than 8 bytes may be read half old and half new. Yet a socket must get an endpoint from a set that was valid
+ * as a whole.
  *
- * Idea: everything that belongs together hangs on one word of 8 bytes, which one store replaces. The example is
- * default/web at 10.96.0.1:80, with two endpoints for pods and one, by policy Local, for the node:
+ * Idea: all values that belong together are reached through one word of 8 bytes, which a single store replaces. The
+ * example is default/web at 10.96.0.1:80, with two endpoints for pods and (because of policy Local) one endpoint for
+ * the node:
  *
  * ```text
  * frontends   10.96.0.1:80/TCP ─► slot 17
@@ -63,27 +68,30 @@ interface InstalledFrontend {
  *             43: count 1    44: 10.1.0.7:8080
  * ```
  *
- * When 10.1.0.8 goes, the new set {10.1.0.7} is written as a run to elements that no word leads to (45: count 1, 46:
- * 10.1.0.7:8080). Then the pod's word is replaced by "balance, run 45": at this store the change becomes visible to
- * sockets. Then elements 40 to 42 rest for an RCU grace period before they are reused (`GracePeriods`).
+ * When 10.1.0.8 is removed, the new set {10.1.0.7} is written as a run to elements to which no word leads (45: count 1,
+ * 46: 10.1.0.7:8080). Then the pod's word is replaced by "balance, run 45"; this store makes the change visible to
+ * sockets. Elements 40 to 42 are not reused until an RCU grace period has passed (`GracePeriods`).
  *
  * Invariants:
  *
- * - A frontend keeps its slot while it exists. A new frontend's slot is complete before its key is published; a deleted
- *   one's slot rests for a grace period.
- * - A slot contains its key. A program that finds another key there read a recycled hash element, and looks once more.
- * - Rules come first (`PairedRuleSet`): a socket may leave any destination to its packets, which nftables translates.
- *   So every doubt (UDP, affinity, source ranges, a full map, a damaged element) is the route "leave", and always
- *   right.
- * - Each family has one half of `slots` and of `endpoints`, so that families need no agreement.
- * - Maps outlive the process. `syncAll` takes the installed frontends over and writes only differences; `Datapath`
+ * - A frontend keeps its slot as long as it exists. The slot of a new frontend is complete before its key is published;
+ *   the slot of a deleted frontend is not reused for a grace period.
+ * - A slot contains its key. If a program finds a different key there, it has read a recycled hash element, and it
+ *   looks up the frontend once more.
+ * - Rules are installed first (`PairedRuleSet`), so a socket's connection to any destination may be left to nftables,
+ *   which translates its packets. In every doubtful case (UDP, affinity, source ranges, a full map, a damaged element)
+ *   the route is therefore "leave", which is always correct.
+ * - Each family has one half of `slots` and of `endpoints`, so that the families need no coordination.
+ * - Maps outlive the process. `syncAll` takes over the installed frontends and writes only differences; `Datapath`
  *   replaces programs of an earlier run when both families are complete.
- * - After a failure, what was replaced has not rested: the next call waits for a grace period and reads everything.
+ * - After a failure, replaced elements may still be in use: the next call waits for a grace period and reads
+ *   everything.
  *
- * Rejected: a map in map for each Service (atomic, but each change waits some 20 ms for a grace period); the endpoints
- * as the value of the hash (read half old, half new); translation of packets in BPF at interfaces, which failed for
- * connections that begin before a program is attached, for masquerade by others, and after `conntrack -F`. Sockets make
- * connections no faster than rules do, in any measurement (docs/design/ebpf.md).
+ * Rejected: an inner map for each Service (atomic, but each change waits some 20 ms for a grace period); the endpoints
+ * as the value of the hash (may be read half old and half new); translation of packets by BPF programs at interfaces,
+ * which failed for connections that began before a program was attached, for masquerading by other programs, and after
+ * `conntrack -F`. In no measurement were connections through sockets faster than connections through rules
+ * (docs/design/ebpf.md).
  */
 export class FamilyTables {
   readonly #family: Family;
@@ -94,12 +102,15 @@ export class FamilyTables {
   readonly #slots: FrontendSlots;
   #runs = new Spans(0, 0);
   #installed = new Map<KeyText, InstalledFrontend>();
-  /** Number of uses of a run, as `FrontendSlots.eachUse` finds them, by its first element. */
+  /** Number of uses of each run (as counted by `FrontendSlots.eachUse`), keyed by the run's first element. */
   #runUses = new Map<number, number>();
   readonly #services = new Map<ServiceKey, readonly DesiredFrontend[]>();
-  /** Services that found no room, in whole or in part, in the order in which they are tried again. */
+  /** Services for which there was not enough room, in the order in which they are tried again. */
   readonly #withoutRoom = new Set<ServiceKey>();
-  /** False from the begin of a call until its end: what it replaced waits for a grace period. */
+  /**
+   * False while a call is running and after a failed one, because elements that it replaced may not have waited for a
+   * grace period.
+   */
   #isComplete = true;
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
@@ -111,7 +122,7 @@ export class FamilyTables {
     this.#elements = maps.get("endpoints").memory;
   }
 
-  /** Frontends of the last plan by Service. */
+  /** Frontends of the last plan, keyed by Service. */
   get services(): ReadonlyMap<ServiceKey, readonly DesiredFrontend[]> {
     return this.#services;
   }
@@ -121,7 +132,9 @@ export class FamilyTables {
     return this.#withoutRoom.size;
   }
 
-  /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
+  /**
+   * Writes the Services that may have changed. Errors: BPF_FAILED, after which the next call must be {@link syncAll}.
+   */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
     const change = new TablesChange(committing);
     this.#isComplete = false;
@@ -131,9 +144,9 @@ export class FamilyTables {
     return change;
   }
 
-  /** Reads all maps, and writes what differs from the plan. Errors: as {@link sync}. */
+  /** Reads all maps, and writes the differences from the plan. Errors: as {@link sync}. */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
-    // After a failure, nothing has waited for what was replaced.
+    // After a failure, no grace period has passed yet for the replaced elements.
     await (this.#isComplete ? this.#grace.settled : this.#grace.pass());
     this.#isComplete = false;
     this.#read();
@@ -147,7 +160,8 @@ export class FamilyTables {
       await nextTurn();
     }
     for (const key of this.#services.keys()) if (plan.service(key) === undefined) this.#services.delete(key);
-    // What is not desired is found among what is installed: after a failure, the previous frontends may be wrong.
+    // Undesired frontends are found among the installed ones, because after a failure the previous plan's frontends may
+    // not match the maps.
     const desired = new Set<KeyText>();
     for (const frontends of this.#services.values()) for (const { key } of frontends) desired.add(key);
     for (const key of this.#installed.keys()) if (!desired.has(key)) change.removals.add(key);
@@ -155,11 +169,11 @@ export class FamilyTables {
     return change;
   }
 
-  /** Takes the contents of the maps as what is installed. */
+  /** Reads the installed frontends from the maps. */
   #read(): void {
     const { maxEndpoints } = this.#sizes;
     const half = this.#family === "v4" ? 0 : 1;
-    // Element 0 stands for none.
+    // Element 0 is left out, because the number 0 means "no run".
     this.#slots.reset();
     this.#runs = new Spans(half * maxEndpoints + 1 - half, maxEndpoints - 1 + half);
     this.#runUses = new Map();
@@ -170,7 +184,7 @@ export class FamilyTables {
       this.#installed.set(key, { slot, service: undefined });
       this.#slots.eachUse(slot, (run) => {
         const length = (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint;
-        // A run that cannot be read is not counted.
+        // The uses of a run that cannot be read are not counted.
         if (length > 0 && (this.#runUses.has(run) || this.#runs.reserve(run, length))) this.#use(run, 1);
       });
     }
@@ -201,12 +215,12 @@ export class FamilyTables {
     return isWritten;
   }
 
-  /** Tries Services that found no room, until one finds none again. */
+  /** Tries the Services for which there was not enough room again, until one of them fails again. */
   #retryLeft(change: TablesChange): void {
     for (const key of this.#withoutRoom) if (!this.#writeAll(key, change)) return;
   }
 
-  /** Writes a frontend. Returns false if something of it found no room, and is left to the rules. */
+  /** Writes a frontend. Returns false if there was no room for a part of it, which is then left to the rules. */
   #write(desired: DesiredFrontend, service: ServiceKey, change: TablesChange): boolean {
     const installed = this.#installed.get(desired.key);
     let hasRoom = true;
@@ -232,8 +246,8 @@ export class FamilyTables {
   }
 
   /**
-   * Returns the first element of a run: of one that this change wrote, or of an installed one with the same contents.
-   * Undefined if there is no room for it.
+   * Returns the first element of a run. If this change has already placed the run, or the installed run has the same
+   * contents, its place is used again; otherwise the run is written. Returns undefined if there is no room for it.
    */
   #placeOf(run: Buffer, installed: number, change: TablesChange): number | undefined {
     const known = change.runs.get(run);
@@ -250,7 +264,7 @@ export class FamilyTables {
     change.begin();
     run.copy(this.#elements, first * sizes.endpoint);
     this.#runUses.set(first, 0);
-    // If no slot comes to use it.
+    // Freed at the end of the call if no slot uses it.
     change.unusedRuns.add(first);
     return first;
   }
@@ -259,7 +273,7 @@ export class FamilyTables {
     this.#runUses.set(run, (this.#runUses.get(run) ?? 0) + difference);
   }
 
-  /** Ends the use of what a slot's routes lead to. */
+  /** Ends the use of the runs to which a slot's routes lead. */
   #release(slot: number, change: TablesChange): void {
     this.#slots.eachUse(slot, (run) => {
       if (this.#runUses.has(run)) this.#use(run, -1);
@@ -267,12 +281,12 @@ export class FamilyTables {
     });
   }
 
-  /** Lets programs find new frontends, whose slots are complete. */
+  /** Makes new frontends, whose slots are complete, visible to programs. */
   #publish(change: TablesChange): void {
     this.#maps.get("frontends").setAll(change.added.keys.splice(0), change.added.slots.splice(0));
   }
 
-  /** Deletes what is not desired any more, and returns its places to use after a grace period. */
+  /** Deletes undesired frontends, and frees their slots and runs after a grace period. */
   #finish(change: TablesChange): void {
     this.#publish(change);
     const removed: number[] = [];

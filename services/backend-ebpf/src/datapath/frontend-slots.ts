@@ -9,18 +9,18 @@ interface Span {
 }
 
 /**
- * Free numbers of a range, e.g. unused elements of an array: takes the first gap that is long enough, and joins what is
- * given back with its neighbours. Pure; O(gaps) for each call.
+ * The free numbers in a range, e.g. unused elements of an array. It takes numbers from the first gap that is long
+ * enough, and joins returned numbers with neighbouring gaps. Pure; O(gaps) for each call.
  */
 export class Spans {
-  /** Ascending; no two touch. */
+  /** The gaps in ascending order. No two are adjacent. */
   readonly #free: Span[];
 
   constructor(first: number, length: number) {
     this.#free = [{ first, length }];
   }
 
-  /** Takes `length` numbers in a row. Returns the first of them; undefined if there is no such gap. */
+  /** Takes `length` consecutive numbers. Returns the first of them, or undefined if no gap is long enough. */
   take(length: number): number | undefined {
     const index = this.#free.findIndex((span) => span.length >= length);
     const span = this.#free[index];
@@ -32,7 +32,7 @@ export class Spans {
     return first;
   }
 
-  /** Takes certain numbers. Returns false, and takes none, unless all of them are free. */
+  /** Takes `length` consecutive numbers from `first` on. If any of them is not free, takes none and returns false. */
   reserve(first: number, length: number): boolean {
     const index = this.#after(first) - 1;
     const span = this.#free[index];
@@ -43,7 +43,7 @@ export class Spans {
     return true;
   }
 
-  /** Gives back numbers that were taken. */
+  /** Returns numbers that were taken. */
   give(first: number, length: number): void {
     const index = this.#after(first);
     const before = this.#free[index - 1];
@@ -65,12 +65,12 @@ export class Spans {
 }
 
 const wordsPerSlot = sizes.slot / 8;
-/** Numbers of 4 bytes in the routes of a frontend: of each, its kind and its run. */
+/** Number of 4-byte numbers in the routes of a frontend: a kind and a run for each route. */
 const routesLength = senders.length * 2;
 
 /**
- * One family's half of map `slots`, which is mapped into memory: routes and key of each frontend. This class alone
- * knows the memory, and keeps a copy of the routes that were written, as numbers: one BigInt per route dominated
+ * One family's half of map `slots`, which is mapped into memory: the routes and the key of each frontend. Only this
+ * class accesses the memory. It keeps a copy of the written routes as numbers, because one BigInt per route dominated
  * garbage collection during a full load.
  */
 export class FrontendSlots {
@@ -79,12 +79,12 @@ export class FrontendSlots {
   readonly #first: number;
   readonly #count: number;
   readonly #routes: Int32Array;
-  /** Routes that are being written, in both forms. */
+  /** The routes to be written, as numbers and as 8-byte words. */
   readonly #next = new Int32Array(routesLength);
   readonly #nextWords = new BigUint64Array(this.#next.buffer);
   #free: Spans;
 
-  /** `memory` is that of both families, with `count` slots each. */
+  /** `memory` contains the slots of both families, `count` for each. */
   constructor(family: Family, memory: Buffer, count: number) {
     this.#memory = memory;
     this.#words = new BigUint64Array(memory.buffer, memory.byteOffset, memory.length / 8);
@@ -94,12 +94,14 @@ export class FrontendSlots {
     this.#free = new Spans(this.#first, count);
   }
 
-  /** Makes all slots free, before {@link reserve} is called for those that are not. Writes nothing. */
+  /**
+   * Declares all slots free, without writing to them. To be called before {@link reserve} is called for each used slot.
+   */
   reset(): void {
     this.#free = new Spans(this.#first, this.#count);
   }
 
-  /** Takes a certain slot with the routes that it has. Returns false if it is not free, or not of this family. */
+  /** Takes the given slot with its present routes. Returns false if it is not free or belongs to the other family. */
   reserve(slot: number): boolean {
     if (!this.#free.reserve(slot, 1)) return false;
     const [from, to] = [slot * sizes.slot, this.#at(slot)];
@@ -116,18 +118,18 @@ export class FrontendSlots {
     return slot;
   }
 
-  /** Gives a slot back that no program reads any more. */
+  /** Frees a slot that no program reads any more. */
   give(slot: number): void {
     this.#words.fill(0n, slot * wordsPerSlot, (slot + 1) * wordsPerSlot);
     this.#free.give(slot, 1);
   }
 
-  /** Returns the run that a route of a slot leads to; 0 for none. `index` is that of the sender. */
+  /** Returns the run to which a route of a slot leads; 0 for none. `index` is the index of the sender. */
   runOf(slot: number, index: number): number {
     return this.#routes[this.#at(slot) + index * 2 + 1] ?? 0;
   }
 
-  /** Prepares a route for {@link write}. `run` is 0 if it has none. */
+  /** Prepares a route for {@link write}. `run` is 0 if the route has none. */
   prepare(index: number, kind: number, run: number): void {
     this.#next[index * 2] = kind;
     this.#next[index * 2 + 1] = run;
@@ -139,7 +141,7 @@ export class FrontendSlots {
     return this.#next.every((value, index) => value === this.#routes[at + index]);
   }
 
-  /** Writes the prepared routes, each by one store. */
+  /** Writes the prepared routes, each with a single store. */
   write(slot: number): void {
     for (let index = 0; index < senders.length; index++) {
       Atomics.store(this.#words, slot * wordsPerSlot + index, this.#nextWords[index] ?? 0n);
@@ -147,7 +149,7 @@ export class FrontendSlots {
     this.#routes.set(this.#next, this.#at(slot));
   }
 
-  /** Calls `visit` for the runs that the routes of a slot lead to, once for routes in a row that are alike. */
+  /** Calls `visit` for the runs to which the routes of a slot lead, once for consecutive routes with the same run. */
   eachUse(slot: number, visit: (run: number) => void): void {
     const at = this.#at(slot);
     let lastRun = 0;

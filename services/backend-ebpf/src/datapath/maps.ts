@@ -9,9 +9,9 @@ import type { MapContents } from "../tables/frontends.ts";
 const updateCommand = 2;
 
 /**
- * The maps that the BPF programs of an instance (`--instance-name`) read, pinned in a folder that is named after their
- * layout. So programs of a release with another layout, or with other sizes, get new maps beside those that the running
- * programs use.
+ * The maps that the BPF programs of an instance (`--instance-name`) read, pinned in a folder whose name depends on
+ * their layout. So a release with a different layout, or with different sizes, makes new maps and leaves alone the maps
+ * that the running programs use.
  */
 export class EbpfMaps {
   /** Folder of the instance. */
@@ -26,8 +26,8 @@ export class EbpfMaps {
   }
 
   /**
-   * Opens the pinned maps. If one is missing, all are recreated, because values of one map are positions in another.
-   * Errors: BPF_FAILED.
+   * Opens the pinned maps. If one of them is missing, all are recreated, because values in one map are positions in
+   * another. Errors: BPF_FAILED.
    */
   static open(folder: string, mapSizes: MapSizes): EbpfMaps {
     const existing = EbpfMaps.openExisting(folder, mapSizes);
@@ -57,7 +57,7 @@ export class EbpfMaps {
     return map;
   }
 
-  /** Descriptors by the symbols of the object file, for the loader of the programs. */
+  /** Descriptors of the maps, keyed by their symbols in the object file, for loading the programs. */
   get descriptors(): ReadonlyMap<string, number> {
     return new Map([...this.#maps].map(([name, { descriptor }]) => [name, descriptor]));
   }
@@ -79,7 +79,7 @@ export class EbpfMaps {
     }
   }
 
-  /** Removes the maps of other layouts. Call it once all programs of an earlier run are replaced. */
+  /** Removes the maps of other layouts. To be called after all programs of an earlier run have been replaced. */
   removeOthers(): void {
     for (const name of readdirSync(this.folder)) {
       if (name !== "links" && name !== this.#version) {
@@ -98,15 +98,16 @@ function describeMaps(mapSizes: MapSizes) {
 }
 
 /**
- * Waits for RCU grace periods: after one, no program still uses entries that were replaced before it. To wait, it
- * updates a map of maps of its own, because the kernel returns from such an update only after a grace period.
+ * Waits for RCU grace periods. After a grace period, no program uses elements any more that were replaced before it. To
+ * wait, this class updates its own map of maps, because the kernel returns from such an update only after a grace
+ * period.
  */
 export class GracePeriods {
-  /** Argument of bpf(2) for the update. */
+  /** Argument for bpf(2) that makes the update. */
   readonly #update: Buffer;
-  /** Calls that wait for the next grace period. */
+  /** Functions to call after the next grace period. */
   #releases: (() => void)[] = [];
-  /** The grace period that has not begun, if calls wait for it, and the last one that was requested. */
+  /** The next grace period, if one has been requested but has not begun. `#last` is the last one that was requested. */
   #next: Promise<void> | undefined;
   #last: Promise<void> = Promise.resolve();
 
@@ -116,26 +117,31 @@ export class GracePeriods {
     const outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, inner.descriptor);
     const [key, value] = [makeAttribute(4), makeAttribute(4, [0, inner.descriptor])];
     this.#update = makeAttribute(32, [0, outer.descriptor], [8, key], [16, value]);
-    // Programs may still use what an earlier process replaced.
+    // Programs may still use elements that an earlier process replaced.
     this.after(() => undefined);
   }
 
-  /** Resolves when all earlier calls of `release` are done. */
+  /** Resolves when the functions of all earlier calls have been called. */
   get settled(): Promise<void> {
     return this.#last;
   }
 
-  /** Calls `release` after a grace period. It must not throw. If the kernel could not wait, it is never called. */
+  /**
+   * Calls `release` after a grace period; it must not throw. If the kernel could not wait, `release` is never called.
+   */
   after(release: () => void): void {
     void this.#join(release);
   }
 
-  /** Resolves after a grace period, when all earlier calls of `release` are done. */
+  /** Resolves after a grace period, when the functions of all earlier calls have been called. */
   pass(): Promise<void> {
     return this.#join(() => undefined);
   }
 
-  /** One grace period serves all calls that came before it began: some 20 ms each would add up under fast changes. */
+  /**
+   * One grace period serves all calls that came before it began, because waiting some 20 ms for each call would add up
+   * if changes are frequent.
+   */
   #join(release: () => void): Promise<void> {
     this.#releases.push(release);
     if (this.#next !== undefined) return this.#next;

@@ -3,12 +3,15 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
-/** What serves sockets: no process relies on it, because rules serve every packet. */
+/**
+ * The rule set for sockets. Nothing depends on it, because the rules for packets serve every connection that it leaves
+ * alone.
+ */
 export type SocketRules = Pick<RuleSet, "sync" | "repair" | "desired" | "installed">;
 
 /**
- * One rule set of the kit: the nftables rules of one family for packets, and the frontends of the same Services for
- * sockets. The rules change first; see `FamilyTables`.
+ * A rule set with two halves: the nftables rules of one family, for packets, and the frontends of the same Services,
+ * for sockets. The rules change first; see `FamilyTables`.
  */
 export class PairedRuleSet implements RuleSet {
   readonly #packets: RuleSet;
@@ -51,7 +54,10 @@ export class PairedRuleSet implements RuleSet {
   }
 }
 
-/** A plan hands out each touched Service once, and both halves need it. */
+/**
+ * Returns a plan that keeps the touched Services, because the original plan returns each only once and both halves need
+ * it.
+ */
 function planOnce(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>): FamilyPlan {
   const plans = new Map([...touched].map((key) => [key, plan.service(key)] as const));
   return { ...plan, service: (key) => (plans.has(key) ? plans.get(key) : plan.service(key)) };

@@ -23,20 +23,20 @@ interface PrintedSocketsOptions {
   readonly maps: EbpfMaps | undefined;
   /** Default: nothing is printed. */
   readonly print?: ((text: string) => void) | undefined;
-  /** Returns a line for each place without a program. Default: none is missing. */
+  /** Returns a line for each hook without a program. Default: no program is missing. */
   readonly missingPrograms?: (() => readonly string[]) | undefined;
 }
 
 /**
- * Stands for `SocketRuleSet` with `--dry-run` and `--diff`: compares frontends with those in the maps, and writes
- * nothing. It needs neither rights nor programs.
+ * Replaces `SocketRuleSet` with `--dry-run` and `--diff`. It compares the desired frontends with the frontends in the
+ * maps, and writes nothing. It needs neither privileges nor programs.
  */
 export class PrintedSockets implements SocketRules {
   readonly #options: PrintedSocketsOptions;
   readonly #services = new Map<ServiceKey, readonly DesiredFrontend[]>();
   /**
-   * What the maps would contain after the last sync, by key: lines without the names of Services, which maps do not
-   * have. Undefined before the first sync.
+   * The contents that the maps would have after the last sync, keyed by frontend: lines without the names of Services,
+   * which maps do not contain. Undefined before the first sync.
    */
   #lines: ReadonlyMap<string, string> | undefined;
 
@@ -82,7 +82,7 @@ export class PrintedSockets implements SocketRules {
     const counts = { written, deleted: frontends.length - written };
     const mode = isFirst || touched === "all" ? "full" : "partial";
     if (frontends.length > 0 && print !== undefined) {
-      // In the times of the sync, printing stands for the commit.
+      // In the measured times of the sync, printing counts as the commit.
       stages.committing();
       for (const { before: old, after } of frontends) {
         print(`${old === undefined ? "" : `- ${old}\n`}${after === undefined ? "" : `+ ${after}\n`}`);

@@ -30,9 +30,7 @@ export function listDesired(services: Services): RuleList {
   };
 }
 
-/**
- * Lists the frontends in the maps, with the names that `services` has for them; the counterpart of {@link listDesired}.
- */
+/** Lists the frontends in the maps, each with its name from `services`. The counterpart of {@link listDesired}. */
 export function listInstalled(family: Family, maps: EbpfMaps | undefined, services: Services): RuleList {
   const installed = (): ReadonlyMap<string, string> =>
     maps === undefined ? new Map() : describeInstalled(family, maps.contents());
@@ -58,12 +56,12 @@ interface SocketRuleSetOptions {
   readonly family: Family;
   readonly datapath: Datapath;
   readonly mapSizes: MapSizes;
-  /** Reads the node's own addresses. */
+  /** Returns the node's own addresses. */
   readonly localAddresses: () => AddressSet;
   readonly log: Log;
 }
 
-/** The frontends of one family in maps of the kernel, for sockets. */
+/** The frontends of one family in BPF maps, for sockets. */
 export class SocketRuleSet implements SocketRules {
   readonly #options: SocketRuleSetOptions;
   readonly #tables: FamilyTables;
@@ -100,7 +98,7 @@ export class SocketRuleSet implements SocketRules {
 
   async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
     const { datapath, localAddresses } = this.#options;
-    // First: frontends that are published must not meet the settings of an earlier run.
+    // Done first, because published frontends must not be used with the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.#options.family]);
     const change = await this.#tables.syncAll(plan, committing);
     const attached = datapath.attach(this.#options.family, committing);
@@ -111,7 +109,7 @@ export class SocketRuleSet implements SocketRules {
     });
   }
 
-  /** Logs once that a map is full: the rules serve what it lacks, so this is no failure. */
+  /** Logs once that a map is full. This is not a failure, because the rules serve the missing frontends. */
   #reportRoom(): void {
     const { leftCount } = this.#tables;
     if (leftCount > 0 && !this.#isFull) {

@@ -3,15 +3,15 @@ import type { EndpointAddress, Frontend } from "@kpng/service-plan/service-plan.
 import ipaddr from "ipaddr.js";
 import { type MapLayout, mapFlags, mapTypes } from "../bpf/bpf-map.ts";
 
-/** How many elements the maps have room for. */
+/** Number of elements for which the maps have room. */
 export interface MapSizes {
   /** Frontends per family. */
   readonly maxFrontends: number;
-  /** Endpoints per family; an endpoint counts once for each Service port and policy, and once more while it changes. */
+  /** Endpoints per family. An endpoint counts once for each Service port and policy, and once more during a change. */
   readonly maxEndpoints: number;
 }
 
-/** Names of the maps, which lb.bpf.c refers to. */
+/** Names of the maps, used as symbols in lb.bpf.c. */
 export type MapName = "frontends" | "slots" | "endpoints" | "node_addresses" | "peers" | "config";
 
 /** Sizes of keys and values in bytes; lb.bpf.c asserts them. */
@@ -22,17 +22,17 @@ export const sizes = {
   config: 16,
 } as const;
 
-/** Place of the key in a slot, in bytes: two routes of 8 bytes, in the order of `senders`, are first. */
+/** Offset of the key in a slot, in bytes. Before it are two routes of 8 bytes, in the order of `senders`. */
 export const slotKeyPlace = 16;
 
-/** Increased with each change of the meaning of keys or values: programs of another version get maps of their own. */
+/** Increased whenever the meaning of keys or values changes. Programs with a different version use different maps. */
 export const layoutVersion = 3;
 
 /** Layout of one of our maps. */
 type NamedLayout = MapLayout & { readonly name: MapName };
 
 /**
- * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each has one half of `slots` and
+ * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each family has one half of `slots` and
  * `endpoints`.
  */
 export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly NamedLayout[] {
@@ -53,16 +53,20 @@ export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly N
   ];
 }
 
-/** The start of each IPv4 address: addresses of both families have 16 bytes, as ::ffff:a.b.c.d. */
+/**
+ * First 12 bytes of every IPv4 address. Addresses of both families have 16 bytes; IPv4 addresses are written as
+ * ::ffff:a.b.c.d.
+ */
 const mappedPrefix = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
 
-/** Writes an address in its 16 bytes. `address` is canonical. */
+/** Writes the 16 bytes of an address. `address` must be in canonical form. */
 function writeAddress(bytes: Buffer, address: string, at = 0): void {
   if (address.includes(":")) {
     bytes.set(ipaddr.IPv6.parse(address).toByteArray(), at);
     return;
   }
-  // Without regular expressions and calls for single bytes, which would cost most of a load of 100 000 endpoints.
+  // Avoid regular expressions and calls for single bytes, which would take most of the time of loading 100 000
+  // endpoints.
   for (let index = 0; index < 10; index++) bytes[at + index] = 0;
   bytes[at + 10] = bytes[at + 11] = 0xff;
   let index = at + 12;
@@ -84,7 +88,7 @@ export function addressBytes(address: string): Buffer {
   return bytes;
 }
 
-/** Returns the address of 16 bytes, in canonical form. */
+/** Returns the address in the 16 bytes at `at`, in canonical form. */
 export function readAddress(bytes: Buffer, at = 0): string {
   return familyOf(bytes, at) === "v4"
     ? bytes.subarray(at + 12, at + 16).join(".")
@@ -99,8 +103,8 @@ export function familyOf(bytes: Buffer, at = 0): Family {
 const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" };
 
 /**
- * Key of an element as text, one character for each byte: maps of this process are by text, and a hundred thousand
- * buffers would cost much memory and garbage collection.
+ * Key of an element as a string, with one character for each byte. In this process, maps are keyed by strings, because
+ * a hundred thousand buffers would cost much memory and garbage collection.
  */
 export type KeyText = string;
 
@@ -117,7 +121,7 @@ export function frontendKey(family: Family, { address, port }: Pick<Frontend, "a
   return frontendBytes.toString("latin1");
 }
 
-/** Describes the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `TCP *:30053`, `TCP [fd00::1]:80`. */
+/** Formats the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `TCP *:30053`, `TCP [fd00::1]:80`. */
 export function describeKey(text: KeyText): string {
   const key = Buffer.from(text, "latin1");
   const address = readAddress(key);
@@ -125,18 +129,18 @@ export function describeKey(text: KeyText): string {
   return `TCP ${place}:${key.readUInt16BE(16)}`;
 }
 
-/** Whose socket it is. */
+/** Owner of a socket. */
 export type SocketOwner = "pod" | "node";
 
 /** Owners in the order of their routes in a slot. */
 export const senders: readonly SocketOwner[] = ["pod", "node"];
 
-/** Bits 0 to 31 of a route; `leave` leaves the packets to the rules. Source: lb.bpf.c. */
+/** Bits 0 to 31 of a route. `leave` means that the packets are left to the rules. Source: lb.bpf.c. */
 export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
 
 /**
- * Parts of a route as programs read it in 8 bytes, which one store replaces; see `FamilyTables`. The lower 4 bytes are
- * the kind, the upper ones the run.
+ * Parts of a route. Programs read a route as one word of 8 bytes, which a single store replaces; see `FamilyTables`.
+ * The lower 4 bytes are the kind, the upper 4 bytes the run.
  */
 interface RouteParts {
   /** One of {@link routeKinds}, unless another program has changed the map. */
@@ -153,7 +157,7 @@ export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
   });
 }
 
-/** A route for inspection. */
+/** A route in the form used for inspection. */
 interface DescribedRoute {
   readonly kind: number;
   /** *Shape:* `10.1.1.11:8080`. */
@@ -161,8 +165,8 @@ interface DescribedRoute {
 }
 
 /**
- * Describes the routes of a frontend, those of senders with the same route together. *Shape:* `pod leave; node balance
- * 10.1.1.11:8080`.
+ * Describes the routes of a frontend, grouping senders that have the same route. *Shape:*
+ * `pod leave; node balance 10.1.1.11:8080`.
  */
 export function describeRoutes(routes: readonly DescribedRoute[]): string {
   const bySender = new Map<string, SocketOwner[]>();
@@ -185,7 +189,8 @@ function describeRoute({ kind, endpoints }: DescribedRoute): string {
  * route leads to the first element.
  */
 export function encodeRun(endpoints: readonly EndpointAddress[]): Buffer {
-  // From the pool of Node.js: small buffers of their own would cost more than all else that a first sync does.
+  // `allocUnsafe` uses the buffer pool of Node.js. Allocating small buffers separately would cost more than everything
+  // else in a first sync.
   const bytes = Buffer.allocUnsafe((endpoints.length + 1) * sizes.endpoint).fill(0);
   bytes.writeUInt32LE(endpoints.length);
   let at = 0;
@@ -205,7 +210,7 @@ export function runBytes(memory: Buffer, first: number): Buffer | undefined {
   return end > memory.length ? undefined : memory.subarray(at, end);
 }
 
-/** Returns the endpoints of a run; none without a run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
+/** Returns the endpoints of a run, or none if there is no run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
 export function describeRun(run: Buffer = Buffer.alloc(0)): readonly string[] {
   const described: string[] = [];
   for (let at = sizes.endpoint; at < run.length; at += sizes.endpoint) {

@@ -15,14 +15,14 @@ export function compilerVersion(): number | undefined {
   return version === undefined ? undefined : Number(version);
 }
 
-/** Compiles the programs. Needs clang and the headers of the C library. Errors: clang's own words. */
+/** Compiles the programs. Needs clang and the headers of the C library. Errors: clang's error message. */
 export function compile(): Buffer {
   const output = mkdtempSync(join(tmpdir(), "kpng-bpf-"));
   try {
     const path = join(output, "lb.bpf.o");
     const machine = process.arch === "arm64" ? "aarch64" : "x86_64";
     const args = ["-O2", "-target", "bpf", "-mcpu=v3", `-I/usr/include/${machine}-linux-gnu`, "-Wall", "-Werror"];
-    // From its own folder, because the object contains the name of the source.
+    // clang is run in the source's own folder, because the object file contains the name of the source.
     const run = spawnSync("clang", [...args, "-c", "lb.bpf.c", "-o", path], { cwd: folder, encoding: "utf8" });
     if (run.status !== 0) throw new Error(`clang failed: ${run.stderr}`);
     return readFileSync(path);
@@ -31,7 +31,10 @@ export function compile(): Buffer {
   }
 }
 
-/** Digest of the source, by which a machine without clang finds an object file of another source. */
+/**
+ * Returns a digest of the source. Even without clang, it shows whether the object file was made from the present
+ * source.
+ */
 export function digestSource(): string {
   const hash = createHash("sha256");
   for (const name of ["lb.bpf.c", "kernel.h"]) hash.update(readFileSync(join(folder, name)));
@@ -42,12 +45,12 @@ export function digestSource(): string {
 if (import.meta.main) {
   const text = gzipSync(compile(), { level: 9 }).toString("base64");
   const lines = [
-    '// The object file of lb.bpf.c, compressed by gzip, in base64. Made by "node compile.ts". Text, so that it is a part of',
-    "// bundled programs, too.",
+    '// The object file of lb.bpf.c, compressed with gzip, in base64. Made by "node compile.ts". It is text so that bundled',
+    "// programs include it.",
     "/** Compressed object file with the programs; `object-file.test.ts` compiles it again. */",
     `export const objectFile =\n  "${text}";`,
     "",
-    "/** `digestSource` of the source that it was made from. */",
+    "/** Result of `digestSource` for the source from which the object file was made. */",
     `export const sourceDigest = "${digestSource()}";`,
   ];
   writeFileSync(join(folder, "object.ts"), `${lines.join("\n")}\n`);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// Helpers of the kernel that lb.bpf.c calls. They are declared here rather than taken from libbpf, so that clang and the
-// headers of the C library are enough to compile it, and the result is the same with every libbpf.
+// Kernel helpers that lb.bpf.c calls. They are declared here instead of including libbpf, so that lb.bpf.c can be
+// compiled with only clang and the C library headers, and the result does not depend on the version of libbpf.
 #define SEC(name) __attribute__((section(name), used))
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))

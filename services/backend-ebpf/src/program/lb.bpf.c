@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //
-// The load balancer of kpng-ebpf (docs/design/ebpf.md). At connect() of a TCP socket, it replaces the address of a Service
-// by that of an endpoint. What it leaves alone meets the rules of nftables, as packets from outside do: leaving a
-// destination alone is always right.
+// The load balancer of kpng-ebpf (docs/design/ebpf.md). At connect() of a TCP socket, it replaces the address of a
+// Service with the address of an endpoint. If it leaves a destination alone, the nftables rules translate the packets,
+// as they do for packets from outside; so leaving a destination alone is always correct.
 //
-// IPv4 addresses are held as ::ffff:a.b.c.d, so that one map and one code path serve both families. The maps are made by
-// layout/map-layouts.ts; sizes that are asserted here are the ones that it has.
+// IPv4 addresses are stored as ::ffff:a.b.c.d, so that one map and one code path serve both families. layout/layout.ts
+// defines the maps; the sizes asserted here must be equal to the sizes there.
 #include <linux/bpf.h>
 #include "kernel.h"
 
 #define AF_INET6 10
 
 enum { TCP = 6 };
-/** Columns of `frontend.routes`. */
+/** Indexes of `frontend.routes`. */
 enum sender { POD, NODE };
-/** Bits 0 to 31 of a route; bits 32 to 63 are its run. LEAVE: to the rules. */
+/** Bits 0 to 31 of a route; bits 32 to 63 are its run. LEAVE means that the rules handle the packets. */
 enum { BALANCE = 1, REFUSE = 2, LEAVE = 3 };
 /** Bits of `config.flags`. */
 enum { LOOPBACK_NODE_PORTS = 1, SOCKETS_OF_PODS = 2 };
@@ -22,19 +22,22 @@ enum { LOOPBACK_NODE_PORTS = 1, SOCKETS_OF_PODS = 2 };
 
 struct addr { __u32 w[4]; };
 struct key { struct addr ip; __be16 port; __u16 zero; };
-/** Never reused before an RCU grace period has passed, and neither is a run. */
+/** Neither a frontend nor a run is reused before an RCU grace period has passed. */
 struct frontend { __u64 routes[2]; struct key key; __u32 zero; };
-/** A run of elements of `endpoints`: this header, then its endpoints. Written before a route leads to it, then fixed. */
+/**
+ * Header of a run, which consists of elements of `endpoints`: this header, then the endpoints. A run is written before
+ * a route leads to it, and is not changed afterwards.
+ */
 struct header { __u32 count, zero[5]; };
-/** As the kernel rounds elements up to 8 bytes. */
+/** Padded to a multiple of 8 bytes, because the kernel rounds the size of elements up. */
 struct endpoint { struct addr ip; __be16 port; __u16 zero; __u32 zero2; };
-/** What a socket connected to, so that getpeername() returns the address that it asked for. */
+/** The destination of a socket, stored so that getpeername() returns the address to which the process connected. */
 struct peer { struct addr vip, to; __be16 vip_port, port; };
 struct config { __u64 node_netns; __u32 flags, zero; };
 _Static_assert(sizeof(struct key) == 20 && sizeof(struct frontend) == 40 && sizeof(struct header) == 24, "");
 _Static_assert(sizeof(struct endpoint) == 24 && sizeof(struct peer) == 36 && sizeof(struct config) == 16, "");
 
-// Only symbols: the loader replaces each reference by a file descriptor.
+// The maps are only symbols here: the loader replaces each reference with a file descriptor.
 struct map { int symbol; };
 SEC(".maps") struct map frontends, slots, endpoints, node_addresses, peers, config;
 
@@ -54,7 +57,7 @@ static __always_inline int unspecified(const struct addr *a)
 	return !(a->w[0] | a->w[1] | a->w[3]) && (!a->w[2] || a->w[2] == MAPPED);
 }
 
-/** A connection to 0.0.0.0 is one to 127.0.0.1. */
+/** True for loopback addresses, and for 0.0.0.0, because a connection to it is a connection to 127.0.0.1. */
 static __always_inline int loopback_v4(const struct addr *a)
 {
 	return !(a->w[0] | a->w[1]) && a->w[2] == MAPPED &&
@@ -62,8 +65,8 @@ static __always_inline int loopback_v4(const struct addr *a)
 }
 
 /**
- * Returns the route of one frontend for one kind of sender; 0 if there is none. An element of a hash may be recycled for
- * another key while it is read, so the slot that it names must have the key that was asked for.
+ * Returns the route of one frontend for one kind of sender; 0 if there is none. A hash element may be recycled for
+ * another key while it is read, so the slot that it names must contain the requested key.
  */
 static __always_inline __u64 exact_route(struct key *k, __u32 sender)
 {
@@ -81,24 +84,25 @@ static __always_inline __u64 exact_route(struct key *k, __u32 sender)
 }
 
 /**
- * Returns the route of a destination: of its own frontend, or of a node port. `loopback`: the node's own sockets. As with
- * rules, a node port answers where another Service has its place and no endpoint.
+ * Returns the route of a destination, either of its own frontend or of a node port. `loopback` is true if node ports
+ * answer at this destination without being in `node_addresses`. As with rules, a node port answers if the destination's
+ * own frontend has no endpoint.
  */
 static __always_inline __u64 route_to(struct addr *dst, __be16 port, __u32 sender, int loopback)
 {
 	struct key k = { .ip = *dst, .port = port };
-	// Keys with this address are node ports: a pod that connects to it means itself.
+	// Keys with the unspecified address are node ports, but a pod that connects to this address means itself.
 	__u64 route = unspecified(dst) ? 0 : exact_route(&k, sender), at_node;
 
 	if ((route && (__u32)route != REFUSE) || !(loopback || bpf_map_lookup_elem(&node_addresses, dst))) return route;
-	// ::ffff:0.0.0.0 or ::, so that the families have node ports of their own.
+	// The key is ::ffff:0.0.0.0 or ::, so that each family has its own node ports.
 	if (k.ip.w[0] == 0 && k.ip.w[1] == 0 && k.ip.w[2] == MAPPED) k.ip.w[3] = 0;
 	else __builtin_memset(&k.ip, 0, sizeof k.ip);
 	at_node = exact_route(&k, sender);
 	return at_node ? at_node : route;
 }
 
-/** Chooses an endpoint of a route at random. Returns 0 for success. */
+/** Chooses an endpoint of a route at random. Returns 0 on success. */
 static __always_inline int choose(__u64 route, struct endpoint *to)
 {
 	__u32 at = route >> 32;
@@ -114,8 +118,9 @@ static __always_inline int choose(__u64 route, struct endpoint *to)
 }
 
 /**
- * Whether a process of the same network namespace listens at exactly this address, as NodeLocal DNSCache does at the
- * address of the cluster's DNS Service. Rules decide then who gets the packets, as they do about those of pods.
+ * Whether a process in the same network namespace listens at exactly this address, as NodeLocal DNSCache does at the
+ * address of the cluster's DNS Service. In that case the rules decide who gets the packets, as they do for packets from
+ * pods.
  */
 static __always_inline int has_listener(struct bpf_sock_addr *ctx, const struct addr *dst, __be16 port)
 {
@@ -134,8 +139,9 @@ static __always_inline int has_listener(struct bpf_sock_addr *ctx, const struct 
 	}
 	sk = bpf_sk_lookup_tcp(ctx, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk) return 0;
-	// One that listens at all addresses of the node may have nothing to do with the Service.
-	// Reads that depend on the family would make the compiler compute addresses, which the verifier prohibits.
+	// Only an exact match counts, because a process that listens at all addresses may have nothing to do with the Service.
+	// All fields are read for both families: reads that depend on the family would make the compiler compute addresses,
+	// which the verifier prohibits.
 	at.w[0] = *(volatile __u32 *)&sk->src_ip6[0];
 	at.w[1] = *(volatile __u32 *)&sk->src_ip6[1];
 	at.w[2] = *(volatile __u32 *)&sk->src_ip6[2];
@@ -147,8 +153,8 @@ static __always_inline int has_listener(struct bpf_sock_addr *ctx, const struct 
 }
 
 /**
- * Whether a process chose the source address of its socket. Rules masquerade it where that is needed, so that answers
- * come back.
+ * Whether a process has chosen the source address of its socket. Such connections are left to the rules, which
+ * masquerade them if this is necessary for answers to come back.
  */
 static __always_inline int has_source(struct bpf_sock_addr *ctx)
 {

@@ -25,26 +25,26 @@ import {
   slotKeyPlace,
 } from "../layout/layout.ts";
 
-/** A route of a frontend, before its run has a place in the maps. */
+/** A route of a frontend whose run has not been placed in the maps yet. */
 interface DesiredRoute {
   /** One of `routeKinds`. */
   readonly kind: number;
-  /** Bytes of the run; routes with equal runs share one. Undefined unless it balances. */
+  /** Bytes of the run, which routes with equal runs share. Undefined unless the route balances. */
   readonly run: Buffer | undefined;
 }
 
-/** One frontend as the maps should have it. */
+/** A frontend that the maps should contain. */
 export interface DesiredFrontend {
   readonly key: KeyText;
-  /** The Service port. *Shape:* `default/web:http`. */
+  /** Name of the Service port. *Shape:* `default/web:http`. */
   readonly name: string;
   /** In the order of `senders`. */
   readonly routes: readonly DesiredRoute[];
 }
 
 /**
- * Translates the plan of a Service in one family into elements of maps. UDP and SCTP are left out, so that programs
- * leave them to the rules. Pure; O(ports × (frontends + endpoints)).
+ * Translates the plan of a Service in one family into map elements. UDP and SCTP are left out, so that programs leave
+ * them to the rules. Pure; O(ports × (frontends + endpoints)).
  */
 export function desiredFrontends(plan: ServicePlan, node: NodePlan): readonly DesiredFrontend[] {
   const frontends = plan.ports.flatMap((port) => {
@@ -56,7 +56,8 @@ export function desiredFrontends(plan: ServicePlan, node: NodePlan): readonly De
       return runs[set];
     };
     const shared: DesiredRoute[] = [];
-    // Frontends and senders share routes, as those of the plan do: a node may have a hundred thousand.
+    // Let frontends and senders share route objects, as in the plan, because a node may have a hundred thousand
+    // frontends.
     const routeOf = (frontend: Frontend, sender: SocketOwner): DesiredRoute => {
       const route = desiredRoute(frontend, sender, port, node, runOf);
       const { kind, run } = route;
@@ -72,7 +73,7 @@ export function desiredFrontends(plan: ServicePlan, node: NodePlan): readonly De
       return { key: frontendKey(plan.family, frontend), name, routes };
     });
   });
-  // A copy, because an array that has grown has room for more.
+  // Return a copy, because an array that has grown keeps unused capacity.
   return frontends.slice();
 }
 
@@ -98,9 +99,10 @@ function desiredRoute(
 ): DesiredRoute {
   const { kind, sources, routes } = frontend;
   const route = routes[sender === "pod" && node.podTraffic === undefined ? "outside" : sender];
-  // A socket cannot be masqueraded, and has no source address yet. Rules compare it also where there is no endpoint.
+  // Connections that must be masqueraded, or whose source address must be checked, are left to the rules: a socket
+  // cannot be masqueraded, and it has no source address yet. The rules check the source even if there is no endpoint.
   const isMasqueraded = sender === "pod" && node.isMasqueradeAll && kind === "clusterIP";
-  // With affinity, a client has one endpoint whether a socket or a packet asks: the rules remember it.
+  // With affinity, a client must always get the same endpoint, which only the rules remember.
   if (route.kind === "drop" || sources !== undefined || isMasqueraded || affinitySeconds !== undefined) {
     return { kind: routeKinds.leave, run: undefined };
   }
@@ -108,7 +110,7 @@ function desiredRoute(
   return { kind: routeKinds.balance, run: runOf(route.set) };
 }
 
-/** The contents of maps, read or mapped into memory. */
+/** The contents of the maps, either read or mapped into memory. */
 export interface MapContents {
   /** Elements of map `frontends`. */
   readonly frontends: readonly (readonly [key: Buffer, value: Buffer])[];
@@ -116,7 +118,7 @@ export interface MapContents {
   readonly endpoints: Buffer;
 }
 
-/** Returns the slots of a family by the text of their key; slots that belong to another key are left out. Pure. */
+/** Returns the slots of a family, keyed by frontend. Slots that contain a different key are left out. Pure. */
 export function readSlots(family: Family, { frontends, slots }: MapContents): ReadonlyMap<KeyText, number> {
   const slotsByKey = new Map<KeyText, number>();
   for (const [key, value] of frontends) {
@@ -128,7 +130,7 @@ export function readSlots(family: Family, { frontends, slots }: MapContents): Re
   return slotsByKey;
 }
 
-/** Describes installed frontends in the form of `describeFrontend`, without names, by the text of their key. Pure. */
+/** Describes installed frontends as `describeFrontend` does, but without names, keyed by frontend. Pure. */
 export function describeInstalled(family: Family, contents: MapContents): ReadonlyMap<KeyText, string> {
   const lines = new Map<KeyText, string>();
   for (const [key, slot] of readSlots(family, contents)) {
@@ -141,7 +143,7 @@ export function describeInstalled(family: Family, contents: MapContents): Readon
   return lines;
 }
 
-/** A frontend that differs, by lines of `describeFrontend`. */
+/** A frontend that differs. `before` and `after` are lines from `describeFrontend`. */
 export interface FrontendDifference {
   /** *Shape:* `TCP 10.96.0.1:80`. */
   readonly place: string;
@@ -153,14 +155,14 @@ export interface FrontendDifference {
 
 /** Parts of a change. */
 export interface ChangeParts {
-  /** At most `maxDescribed`, except with `--diff`, whose output it is. */
+  /** At most `maxDescribed`, except with `--diff`, which prints all of them. */
   readonly frontends: readonly FrontendDifference[];
   readonly counts: { readonly written: number; readonly deleted: number };
-  /** Differences of what both families share, a line each. *Shape:* `program connect4 attached`. */
+  /** Differences in the state that both families share, one line each. *Shape:* `program connect4 attached`. */
   readonly shared: readonly string[];
 }
 
-/** Frontends of a change that are described; a first sync may have a hundred thousand. */
+/** Maximum number of frontends that are described in a change. A first sync may have a hundred thousand. */
 export const maxDescribed = 1_000;
 
 /** Returns a change for the kit. Pure. */

@@ -54,8 +54,8 @@ export class ElementTable {
   }
 
   /**
-   * Adds an owner to an element, which takes the value given by the newest owner. Each call must be matched by a {@link
-   * delete}.
+   * Adds an owner to an element, which takes the value given by the newest owner. Each call needs a matching
+   * {@link delete}.
    */
   claim(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
     const owned = `${set} ${key}`;
