@@ -81,7 +81,10 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     list();
     await open();
     await shows("#facts", /Services\s+2/);
-    await shows("#rows", /node n1\s+no backend of this node.*\s+node n2[\s\S]*service ns\/dns\s+it has no endpoints/);
+    await shows(
+      "#rows",
+      /node n1\s+warning: no backend of this node.*\s+node n2[\s\S]*service ns\/dns\s+warning: it has no endpoints/,
+    );
     const watch = await join("n1");
     await expect.poll(() => browser.text("#rows"), wait).not.toContain("node n1");
     await goTo("nodes");

@@ -41,6 +41,11 @@ export function kubeSource(clusterId: string | undefined): string {
   return clusterId === undefined ? "kube" : `kube:${clusterId}`;
 }
 
+/** Returns the identity of the cluster that positions with this source are of; "" if it is unknown. */
+export function clusterIdOf(source: string): string {
+  return source.startsWith("kube:") ? source.slice("kube:".length) : "";
+}
+
 /**
  * How an offered state relates to the held state, which is the last one that was applied.
  *

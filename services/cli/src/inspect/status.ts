@@ -112,7 +112,7 @@ function totals(status: GetStatusResponse, nowMs: number): readonly Line[] {
       `revision ${status.revision}, up ${formatAge(status.startedAt, nowMs)}, ${version}instance ${status.instance}`,
     ],
     ["source", status.isSynced ? "listed completely" : `waiting for ${status.missingKinds.join(", ")}`],
-    ["cluster", countObjects(status)],
+    ["cluster", `${countObjects(status)}${status.clusterId === "" ? "" : `, UID ${status.clusterId}`}`],
   ];
 }
 

@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import { clusterIdOf } from "@kpng/model/forward.ts";
 import { GetStatusResponseSchema, type InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -48,6 +49,7 @@ export function listMethods(context: InspectContext) {
         subscribers: countSubscribers(context, snapshot.revision),
         startedAt: timestampOf(startedAtMs),
         version,
+        clusterId: clusterIdOf(snapshot.position?.source ?? ""),
       });
     },
 

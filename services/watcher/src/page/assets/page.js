@@ -19,6 +19,7 @@
  * @typedef {{ severity?: string, subject?: string, text?: string, remedy?: string }} Finding
  * @typedef {{ revision?: string, isSynced?: boolean, missingKinds?: string[], storedAt?: string, startedAt?: string,
  *   serviceCount?: number, sliceCount?: number, endpointCount?: number, nodeCount?: number, version?: string,
+ *   clusterId?: string,
  *   subscribers?: { kind?: string, state?: string, count?: number }[] }} Status
  */
 
@@ -183,11 +184,14 @@ const problemsView = {
   watches: [],
   columns: ["Object", "Problem", "What to do"],
   rows: () =>
-    state.findings.map(({ severity, subject = "", text = "", remedy = "" }) => ({
-      key: `${subject} ${text}`,
-      text: `${subject} ${text} ${remedy}`,
-      cells: () => [subjectCell(subject), el("span", { class: wordOf(severity, "FINDING_SEVERITY") }, text), remedy],
-    })),
+    state.findings.map(({ severity, subject = "", text = "", remedy = "" }) => {
+      const word = wordOf(severity, "FINDING_SEVERITY");
+      return {
+        key: `${subject} ${text}`,
+        text: `${subject} ${word}: ${text} ${remedy}`,
+        cells: () => [subjectCell(subject), el("span", { class: word }, `${word}: ${text}`), remedy],
+      };
+    }),
   facts: () => {
     const { status, nowMs } = state;
     const streams = (status.subscribers ?? []).map(({ kind, state: progress, count }) => {
@@ -203,6 +207,7 @@ const problemsView = {
       ["Streams", streams.join(", ") || "–"],
       ["Running for", status.startedAt === undefined ? "–" : formatMs(nowMs - Date.parse(status.startedAt))],
       ["Version", status.version ?? "–"],
+      ["Cluster", status.clusterId ?? "–"],
     ];
   },
 };
