@@ -11,7 +11,7 @@ import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
 /**
  * The backend `callout`: runs a program whenever the node's view changes, with the whole view on standard input. With
  * this backend, any script can put a view into effect. The program kpng-callout (`main.ts`) and `kpng SOURCE
- * to-callout` run it.
+ * to-callout` run this backend.
  */
 export const calloutBackend: BackendCommand = {
   name: "callout",

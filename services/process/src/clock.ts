@@ -31,8 +31,8 @@ export class Alarm {
   }
 
   /**
-   * Sets an alarm at or before the clock's time `atMs`; an infinite time sets none. When `signal` aborts, the alarm
-   * goes off immediately.
+   * Wakes at the clock's time `atMs` or earlier; never if the time is infinite. When `signal` aborts, wakes
+   * immediately.
    */
   set(atMs: number, signal: AbortSignal): void {
     if (atMs >= this.#atMs) return;
@@ -51,7 +51,10 @@ export interface BackoffOptions {
   readonly minMs?: number | undefined;
   /** Longest delay, in milliseconds. Default 30 000. */
   readonly maxMs?: number | undefined;
-  /** Random share of each delay, 0 to 1. Default 0.5: a delay lasts between half and all of its nominal length. */
+  /**
+   * Random share of each delay, 0 to 1. Default 0.5, so that a delay lasts between half of its nominal length and all
+   * of it.
+   */
   readonly jitter?: number | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;

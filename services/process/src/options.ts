@@ -11,8 +11,8 @@ export interface OptionSpec {
   readonly description: string;
   readonly default?: unknown;
   /**
-   * Environment variable that sets the option; false for none, because the option is an action. Default: KPNG_ and the
-   * flag in capitals, e.g. KPNG_NODE_NAME for `--node-name`.
+   * Environment variable that sets the option; false if there is none, because the option is an action. Default: KPNG_
+   * and the flag in capitals, e.g. KPNG_NODE_NAME for `--node-name`.
    */
   readonly env?: string | false | undefined;
   /**
@@ -225,7 +225,7 @@ export const logLevelOption: OptionSpec = {
 export const nodeNameOption: OptionSpec = {
   flags: "--node-name <name>",
   description: "name of the Node that this process serves",
-  // The name that kubelet gives its Node.
+  // The name that the kubelet gives its Node.
   default: hostname().trim().toLowerCase(),
   parse: parseNodeName,
 };

@@ -1,5 +1,5 @@
 /**
- * An error with a code that has a row in docs/errors.md.
+ * An error with a code, which has a row in docs/errors.md.
  *
  * *Shape of the message:* `[CODE] what happened to what: the tool's own words`.
  */

@@ -12,11 +12,11 @@ export type FrontendId = string;
 
 /** Returns the identifier of a frontend. */
 export function frontendId({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): FrontendId {
-  // A joined string is stored in one piece; the result of a template would also keep its parts in memory.
+  // Use `join`, whose result is stored in one piece; the result of a template would also keep its parts in memory.
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");
 }
 
-/** A Service that claims frontends of one kind. */
+/** A Service in its role as claimant of frontends of one kind. */
 export interface Claimant extends Pick<Service, "createdSeconds" | "uid"> {
   readonly key: ServiceKey;
   readonly kind: Frontend["kind"];
@@ -54,7 +54,7 @@ export function compareClaimants(a: Claimant, b: Claimant): number {
 /** Two Services that claim the same frontend. */
 export interface Clash {
   readonly frontend: FrontendId;
-  /** The Service that has the frontend. */
+  /** The owner of the frontend. */
   readonly served: ServiceKey;
   /** The Service that claims the frontend in vain and gets no packets there. */
   readonly shadowed: ServiceKey;

@@ -56,7 +56,7 @@ export function planNode(settings: ProxySettings, family: Family, { node, localA
   };
 }
 
-/** Returns how packets of pods are recognized; undefined if there is no CIDR of the family. */
+/** Returns how packets from pods are recognized; undefined if there is no CIDR of the family. */
 function podTraffic(settings: ProxySettings, node: ViewNode | undefined, family: Family): PodTraffic | undefined {
   switch (settings.detectLocalMode) {
     case "ClusterCIDR":

@@ -136,9 +136,9 @@ function internalRoutes(service: Service, { isMasqueradeAll, podTraffic }: NodeP
  * Returns the routes of external IPs, load-balancer IPs and node ports.
  *
  * With policy Cluster, the endpoint may be on another node, so packets are masqueraded to make its answer return
- * through this node. With policy Local, the client's address is kept. Packets from pods and from the node are treated
- * as if they had gone out to the load balancer and come back, and may reach all endpoints. The node's packets are
- * masqueraded, because their destination may be one of the node's own addresses and would then also be their source.
+ * through this node. With policy Local, the client's address is kept. Packets from pods and from the node may reach all
+ * endpoints, as if they had gone out to the load balancer and come back. The node's packets are masqueraded, because
+ * their destination may be one of the node's own addresses and would then also be their source.
  */
 function externalRoutes(service: Service, hasClusterEndpoints: boolean, routeTo: RouteTo): Routes {
   if (service.externalTrafficPolicy !== "Local") {
@@ -177,7 +177,7 @@ function isValidPort({ port, nodePort }: ServicePort): boolean {
 
 /**
  * True if a service proxy serves the Service in this family. `planService` and `planHealthCheck` skip all other
- * Services, and `kpng explain` says so; all three must agree.
+ * Services, and `kpng explain` reports them as not served; all three must agree.
  *
  * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served only in that
  * family; a Service without cluster IPs, which only a state file can contain, is served in both.

@@ -101,7 +101,7 @@ export interface HealthCheckPlan {
   readonly localEndpoints: number;
 }
 
-/** Everything that one Service needs on one node, in one family. */
+/** The plan of one Service on one node, in one family. */
 export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly key: ServiceKey;
   readonly family: Family;
@@ -118,7 +118,7 @@ export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly omittedExternalIPs?: number;
 }
 
-/** How packets of pods are recognized. Source: kube-proxy `util/localdetector.go`. */
+/** How packets from pods are recognized. Source: kube-proxy `util/localdetector.go`. */
 export type PodTraffic =
   /** Recognized by their source address. */
   | { readonly kind: "source"; readonly cidr: string }
@@ -126,7 +126,10 @@ export type PodTraffic =
   | { readonly kind: "interface"; readonly name: string }
   | { readonly kind: "interfacePrefix"; readonly prefix: string };
 
-/** The parts of the node's state and the administrator's settings on which Service plans of one family depend. */
+/**
+ * The part of a plan that is the same for all Services of one family: the node's state and the administrator's
+ * settings.
+ */
 export interface NodePlan {
   readonly family: Family;
   /** Undefined if pods cannot be told from other senders; then no packet counts as a pod's. */

@@ -32,7 +32,7 @@ export interface CalloutOptions {
 const killDelayMs = 2_000;
 
 /**
- * Runs a program until it ends. It shares the standard error of this process.
+ * Runs a program until it ends. The program shares the standard error of this process.
  *
  * The run succeeds if the program exits with status 0 in time, whether or not it has read its input; processes that it
  * left in the background keep running. When the time limit is reached, its process group gets SIGTERM, followed by

@@ -35,7 +35,7 @@ export interface BackendContext {
    * listens.
    */
   readonly errorDelayMs: number;
-  /** True to end after the first successful sync. */
+  /** True if the backend ends after the first successful sync. */
   readonly isOnce: boolean;
   /** With `isOnce`: maximum wait for the first view, in milliseconds; 0 or undefined for no limit. */
   readonly firstViewLimitMs?: number | undefined;
@@ -50,7 +50,7 @@ export interface BackendContext {
   readonly metrics: Registry;
   /** Records traces of syncs. Default: none. */
   readonly tracing?: Tracing | undefined;
-  /** Health in kube-proxy's terms, for a service proxy whose process serves it. `backendTask` updates it. */
+  /** Health in kube-proxy's terms, for a service proxy whose process serves health probes. `backendTask` updates it. */
   readonly proxyHealth?: ProxyHealth | undefined;
   /** Where the last view is saved, for a start without a watcher; undefined to save nothing. */
   readonly state?: StateOptions | undefined;
@@ -60,7 +60,7 @@ export interface BackendContext {
 export interface BackendCommand {
   /** Lower-case letters, digits and dashes, e.g. "json". */
   readonly name: string;
-  /** KPNG's names of the backend, where they differ: "userspacelin" for `to-userspacelin`. Default: none. */
+  /** KPNG's names for the backend, where they differ, e.g. "userspacelin" for `to-userspacelin`. Default: none. */
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
   /** Options that only this backend has. */
@@ -75,12 +75,12 @@ export interface BackendCommand {
    */
   readonly exitStatusIsResult?: ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * True if the backend has `stateOptions`, which the process then parses. It is a function if the answer depends on
-   * the options: a run that only compares must not write.
+   * True if the backend has `stateOptions`, which the process then parses. A function if the value depends on the
+   * options, because a run that only compares must not write.
    */
   readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * Returns the task for parsed options, which have commander's names (`--callout-arg` is `calloutArg`). Errors:
+   * Returns the task for the parsed options, whose names are commander's (`--callout-arg` is `calloutArg`). Errors:
    * ProcessError BAD_OPTION for invalid combinations.
    */
   makeTask(options: ParsedOptions, context: BackendContext): Task;

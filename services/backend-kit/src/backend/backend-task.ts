@@ -29,7 +29,7 @@ export type BackendCallbacks =
       /**
        * Called with the whole view when the first one arrives, and then after each change. May be async.
        *
-       * Calls never overlap: changes during a call lead to one later call with the newest view. If it throws or
+       * Calls never overlap: changes during a call lead to one later call with the newest view. If a call throws or
        * rejects, the backend counts as failing, and the call is repeated with backoff.
        */
       readonly onState: (view: NodeView, signal: AbortSignal) => void | Promise<void>;
@@ -38,8 +38,8 @@ export type BackendCallbacks =
   | {
       /**
        * Called like `onState`, but also with the changes since the last successful call. If `update.mode` is "full",
-       * the backend must not rely on what it installed before: after the start, after a failure, and on request.
-       * `update.view` is always the whole view.
+       * which is the case after the start, after a failure, and on request, the backend must not rely on the rules that
+       * it installed before. `update.view` is always the whole view.
        */
       readonly onChanges: Sync;
       readonly onState?: undefined;
@@ -64,9 +64,9 @@ export type BackendTaskOptions = BackendCallbacks &
   };
 
 /**
- * The task of a backend: follows the view of a node and calls back until it is aborted. It connects the stream from the
- * watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers. Every backend is built
- * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
+ * Returns the task of a backend, which follows the view of a node and calls back until it is aborted. The task connects
+ * the stream from the watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers.
+ * Every backend is built on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
  *
  * Lost streams are reopened and failed syncs repeated without limit; both are reported in health (parts "stream" and
  * the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, or
@@ -114,7 +114,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const running = AbortSignal.any([signal, done.signal]);
   // The first part that ends, whether it finished or failed, ends the others.
   const end = (): void => done.abort();
-  // The keeper ends after the sync loop, to save the view of the last sync.
+  // The keeper ends after the sync loop, so that it can save the view of the last sync.
   const stopKeeper = new AbortController();
   const main = Promise.all([
     feed.receive(running).finally(end),

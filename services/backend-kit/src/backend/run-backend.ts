@@ -24,13 +24,13 @@ import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 
 /** Options of {@link runBackend}. */
 export type RunBackendOptions = BackendCallbacks & {
-  /** Name of the backend: lower-case letters, digits, dashes. The program is shown as `kpng-NAME`. */
+  /** Name of the backend: lower-case letters, digits, dashes. Help shows the program as `kpng-NAME`. */
   readonly name: string;
-  /** One line for `--help`. */
+  /** One-line description for `--help`. */
   readonly description?: string | undefined;
   /** Output of `--version`. Default: the version of this library, labelled as such. */
   readonly version?: string | undefined;
-  /** Command line. Default process.argv. */
+  /** Command line to parse. Default process.argv. */
   readonly argv?: readonly string[] | undefined;
 };
 
@@ -125,7 +125,7 @@ export interface ProcessParts {
 /** A backend that follows watchers over the network, to run with `runWithMain`. */
 export interface PreparedBackend {
   readonly main: Task;
-  /** Servers of health and metrics, which end with the main task. */
+  /** Servers for health and metrics, which end with the main task. */
   readonly companionTasks: readonly Task[];
 }
 

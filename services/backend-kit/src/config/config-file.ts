@@ -14,8 +14,8 @@ export interface ConfigFileOptions {
 }
 
 /**
- * The option that each field of KubeProxyConfiguration sets, keyed by the path of the field. In the fields in {@link
- * optionalFields}, `0` and `false` are values; in all others they count as absent, as in the API.
+ * The option that each field of KubeProxyConfiguration sets, keyed by the path of the field. For the fields in {@link
+ * optionalFields}, `0` and `false` are values; for all others they count as absent, as in the API.
  *
  * *Source:* k8s.io/kube-proxy v0.36.3 `config/v1alpha1/types.go`.
  */
@@ -70,7 +70,7 @@ const modes = ["iptables", "ipvs", "nftables"];
 /** Fields of the section `iptables` that kube-proxy's ipvs mode also reads. */
 const alsoInIpvs: readonly string[] = ["iptables.masqueradeBit", "iptables.masqueradeAll"];
 
-/** Ports that kube-proxy adds to an address without one. */
+/** Ports that kube-proxy adds to an address without a port. */
 const standardPorts: ReadonlyMap<string, number> = new Map([
   ["healthzBindAddress", 10_256],
   ["metricsBindAddress", 10_249],
@@ -167,7 +167,7 @@ function parseValue(option: Option, field: string, value: unknown): unknown {
   }
 }
 
-/** Adds the standard port to an address without one, as kube-proxy does. */
+/** Adds the standard port to an address without a port, as kube-proxy does. */
 function withPort(address: string, port: number): string {
   if (/^[^:]*:\d+$|\]:\d+$/.test(address)) return address;
   return address.includes(":") ? `[${address.replace(/^\[|\]$/g, "")}]:${port}` : `${address}:${port}`;

@@ -9,7 +9,7 @@ import { BackendError } from "../types/backend-error.ts";
 
 /** UDP frontends (addresses and ports at which Services answer) against which flows are checked. */
 export interface Frontends {
-  /** Frontends of the current view, each with the endpoints that may serve it. */
+  /** Frontends in the current view, each with the endpoints that may serve it. */
   readonly present: ReadonlyMap<FrontendKey, Servers>;
   /** Previous frontends whose flows have not been examined since they were removed. */
   readonly gone: ReadonlySet<FrontendKey>;
@@ -27,7 +27,7 @@ export interface Frontends {
  * | present, with endpoints | to one of them | no |
  * | present, with endpoints | to another destination, or not translated (started before the rules) | yes |
  * | present without endpoints, or gone | translated | yes |
- * | present without endpoints, or gone | not translated | no: a new flow would be the same |
+ * | present without endpoints, or gone | not translated | no, because a new flow would be the same |
  * | none | translated, to a local listener that now serves another frontend | yes |
  * | none | any other | no |
  */
@@ -82,7 +82,8 @@ export function familyOfFrontend(key: FrontendKey): Family {
 }
 
 /**
- * Returns all UDP frontends of a view with their serving endpoints. A frontend without such endpoints has an empty set.
+ * Returns all UDP frontends of a view with their serving endpoints. The set of a frontend without such endpoints is
+ * empty.
  *
  * If several Services claim a frontend, only endpoints of its owner answer there; see `FrontendClaims`. If the
  * endpoints of all claimants counted, a Service that uses the external IP of a newer Service would keep the clients
@@ -174,7 +175,7 @@ function targetPorts(endpoint: ViewEndpoint, port: ServicePort): readonly (numbe
     .map((target) => target.port);
 }
 
-/** Destination of the datagrams of a UDP entry in the conntrack table. */
+/** A UDP entry in the conntrack table: the destination of its datagrams before and after NAT. */
 export interface UdpFlow {
   readonly family: Family;
   /** Address to which the client sends, before NAT. */

@@ -46,11 +46,11 @@ const connectLimitMs = 5_000;
 const standardAnswerLimitMs = 30_000;
 
 /**
- * Returns a transport to one of several watchers, which it chooses for each stream: not the watcher of the previous
- * stream, unless that one asked the node to move, in which case any will do. If an address does not accept a
- * connection, the next one is tried immediately. Names are resolved for each stream; a name that cannot be resolved
- * keeps its previous addresses. If a watcher says that it is stale, its stream ends as soon as another watcher is found
- * that is not stale, and the next stream goes to that one. Unary calls go to the watcher of the last stream.
+ * Returns a transport to one of several watchers, which is chosen anew for each stream. The watcher of the previous
+ * stream is not chosen again unless it asked the node to move. If an address does not accept a connection, the next one
+ * is tried immediately. Names are resolved for each stream; a name that cannot be resolved keeps its previous
+ * addresses. If a watcher says that it is stale, its stream ends as soon as a watcher is found that is not stale, and
+ * the next stream goes to that watcher. Unary calls go to the watcher of the last stream.
  *
  * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails if no name can be resolved.
  */
@@ -115,8 +115,8 @@ class WatcherStream {
     try {
       const response = await call(AbortSignal.any([this.#abort.signal, ...this.#given]));
       if (this.#finder.hasOthers && response.header.has(staleHeader)) {
-        // The caller's signals are needed as well: a caller that refuses a message aborts its call and reads no
-        // further, so the loop over the messages never ends.
+        // Also stop on the caller's signals: a caller that refuses a message aborts its call and reads no further, so
+        // the loop over the messages never ends.
         void this.#moveWhenOtherIsFresh(AbortSignal.any([this.#ended.signal, ...this.#given]));
       }
       return { ...response, message: this.#observe(response.message) };
@@ -257,7 +257,7 @@ class WatcherFinder {
       .filter(([, transport]) => transport !== current);
   }
 
-  /** Makes the next stream go to this address. */
+  /** Makes the next stream go to the address with this key. */
   prefer(key: string): void {
     this.#preferred = key;
   }
@@ -295,8 +295,8 @@ const resolveHost: Resolve = async (host) => (await lookup(host, { all: true }))
 
 /** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
 function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
-  // A comma may be part of a password, so error messages must show the whole value with its credentials hidden, not one
-  // part.
+  // A comma may be part of a password, so error messages must not show one part, but the whole value with its
+  // credentials hidden.
   const shown = text.includes("@") ? withoutCredentials(text) : undefined;
   const parts = text.split(",").filter((part) => part !== "");
   // An empty value, e.g. from a variable that is not set, causes the error for an invalid address.
@@ -352,7 +352,7 @@ function unavailable(message: string, cause?: unknown): ConnectError {
 
 /**
  * Looks for a watcher whose state is current while the node has a stream from a watcher whose state may be out of date.
- * Resolves with the key of such a watcher; with undefined when the current watcher is no longer stale, or when `signal`
+ * Resolves with the key of the watcher found, or with undefined when the current watcher is no longer stale or `signal`
  * aborts.
  *
  * The first search begins after a random delay of up to a quarter of `intervalMs`, because all nodes of a watcher start
@@ -388,7 +388,7 @@ async function isFresh(transport: Transport, signal: AbortSignal): Promise<boole
 
 /** Parameters of {@link findFreshWatcher}. */
 interface SearchOptions {
-  /** The watcher of the stream. */
+  /** The watcher of the current stream. */
   readonly current: Transport;
   /** Returns the other watchers, by key. */
   readonly others: () => Iterable<readonly [string, Transport]>;

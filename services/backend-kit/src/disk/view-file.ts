@@ -19,7 +19,7 @@ import type { ViewUpdate } from "../types/sync-update.ts";
  * The view of a node (its Services and endpoints) in a file.
  *
  * *Shape:* a line of JSON (`ViewHeader`), then the localv1 stream operations that put the view, each preceded by its
- * length, then the SHA-256 hash of everything before it (32 bytes). Because the stream decoder accepts messages from
+ * length, then the SHA-256 hash (32 bytes) of everything before it. Because the stream decoder accepts messages from
  * older watchers, it also accepts older files.
  */
 interface SavedView {
@@ -28,7 +28,7 @@ interface SavedView {
   readonly changes: readonly ViewChange[];
 }
 
-/** Returns the path of the saved view; each service-proxy-name has a file of its own. */
+/** Returns the path of the saved view; each service-proxy-name has its own file. */
 export function viewPath(folder: string, serviceProxyName: string): string {
   // A label value is a valid file name; the encoding turns any other name into one.
   return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
@@ -39,12 +39,12 @@ const servicesPerTurn = 100;
 
 /**
  * Writes a view to a draft beside `path` and renames the draft to `path`: a reader finds the old file or the new one,
- * even after a crash. The event loop gets turns meanwhile.
+ * even after a crash. The event loop gets turns during the write.
  *
  * Errors: file-system errors; the old file then remains.
  */
 export async function writeViewFile(path: string, header: ViewHeader, view: NodeView): Promise<void> {
-  // The draft always has the same name: a killed process leaves at most one, and the next write replaces it.
+  // The draft always has the same name, so that a killed process leaves at most one, which the next write replaces.
   const draft = `${path}.tmp`;
   try {
     const file = await open(draft, "w", 0o600);

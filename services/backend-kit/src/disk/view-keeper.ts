@@ -184,8 +184,8 @@ export interface StateOptions {
 
 /**
  * Parses {@link stateOptions}. Without `--state-dir`, the folder is /var/lib/kpng/NAME if it is writable; otherwise
- * nothing is saved, and a log line says so. A folder given by the option is always used, even if it is not writable
- * now: each save tries again and logs its errors.
+ * nothing is saved, and a log line says so. A folder given by the option is always used, even if it is not writable at
+ * the moment, because each save tries again and logs its errors.
  */
 export function readStateOptions(name: string, options: ParsedOptions, log: Log): StateOptions {
   const asked = textOption(options, "stateDir");

@@ -42,14 +42,17 @@ type StopReason = "timeout" | "output" | "aborted";
 /** Default of `maxOutputBytes`. With 50 000 Services, iptables-save prints about a third of this. */
 const defaultOutputBytes = 256 * 1024 * 1024;
 
-/** Maximum length of standard error that is kept, in characters. The end is kept, where programs say why they stop. */
+/**
+ * Maximum length of standard error that is kept, in characters. The end is kept, because that is where programs say why
+ * they stop.
+ */
 const maxErrorLength = 4 * 1024;
 
 /**
  * Runs a program until it ends. Limits, cancellation and cleanup are the same for system tools and users' programs.
  *
- * The program gets its own process group, which is killed as a whole when the program is stopped or our process exits
- * before it; Ctrl-C in a terminal does not reach the group. Processes that a program leaves behind when it exits by
+ * The program gets its own process group, which is killed as a whole when the program is stopped, or when our process
+ * exits first. Ctrl-C in a terminal does not reach the group. Processes that a program leaves behind when it exits by
  * itself are left alone, and so are processes that have left the group.
  *
  * Never rejects. *Bound:* `maxOutputBytes` of output, 4 KiB of standard error.
@@ -152,8 +155,8 @@ function writeInput({ stdin }: ChildProcess, text: string): void {
 }
 
 /**
- * Splits the text into blocks: written in one piece, it would be copied once more, which takes many megabytes with very
- * many Services.
+ * Splits the text into blocks. If it were written in one piece, Node.js would copy it once more, which takes many
+ * megabytes with very many Services.
  */
 function* blocksOf(text: string): Generator<string, void, void> {
   const length = 64 * 1024;

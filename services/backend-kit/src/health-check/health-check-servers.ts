@@ -67,8 +67,8 @@ interface Listener {
 }
 
 /**
- * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
- * them whether the node has endpoints of a Service.
+ * HTTP servers for the health-check node ports of this node. The load balancer of a Service with external traffic
+ * policy Local asks them whether the node has endpoints of that Service.
  *
  * A server and its connections stay open as long as the Service keeps its port and the node keeps its address. An
  * address that cannot be bound is logged once and tried again every `retryMs`; meanwhile, the other addresses answer.
@@ -91,8 +91,8 @@ export class HealthCheckServers {
   }
 
   /**
-   * Opens and closes servers, and updates their answers, according to a view. Never rejects; resolves when opening all
-   * ports has been attempted.
+   * Opens and closes servers, and updates their answers, according to a view. Never rejects; resolves once it has tried
+   * to open all ports.
    *
    * Call it after the rules are installed: a good answer makes the load balancer send packets to this node.
    */
@@ -229,7 +229,7 @@ function listen(host: string, port: number, state: () => CheckState): Promise<Se
   });
 }
 
-/** State of a Service on this node that a health check reports. */
+/** State of a Service on this node, as reported by a health check. */
 interface CheckState {
   readonly namespace: string;
   readonly name: string;

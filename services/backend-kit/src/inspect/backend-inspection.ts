@@ -38,7 +38,7 @@ interface BackendInspectionOptions {
 const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 
 /**
- * Implements kpng.inspect.v1.BackendInspectService, with which `kpng get` shows the view, the last sync and the rules
+ * Implements kpng.inspect.v1.BackendInspectService, from which `kpng get` reads the view, the last sync and the rules
  * of a running backend.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
@@ -152,7 +152,7 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
 /** Maximum size of a request, in bytes. A request contains at most one name. */
 const maxRequestBytes = 64 * 1024;
 
-/** Inspection of a backend, ready to run. */
+/** The parts of an inspection that is ready to run. */
 interface ServedInspection {
   /** The observer to register with the sync loop. */
   readonly observer: BackendInspection;

@@ -18,8 +18,8 @@ const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
  * These addresses determine where node ports answer; service proxies read them through `RecentAddresses`, for service
  * plans and health checks.
  *
- * The addresses come from the kernel's own tables: Node.js omits links without a carrier, although the kernel accepts
- * packets for the addresses of such a link on every other link.
+ * The addresses come from the kernel's own tables: Node.js omits links without a carrier, but the kernel accepts
+ * packets for the addresses of such a link on all other links.
  *
  * Addresses of {@link serviceInterfaces} belong to Services, so node ports do not answer there, and they are left out
  * unless another interface has them too. If the program `ip`, which lists the addresses of such an interface, fails,

@@ -95,7 +95,7 @@ export class ConnectionObserver {
     health.setWaiting(part, "waiting for the watcher's first sync marker");
   }
 
-  /** True from the first batch of a stream until the stream is lost. */
+  /** True from a stream's first batch until the stream is lost. */
   get isConnected(): boolean {
     return this.#isConnected;
   }

@@ -25,7 +25,7 @@ interface FamilyHealth {
   /** Arrival time of the oldest change that arrived during the running sync and is not part of it. */
   nextMs: number | undefined;
   updatedMs: number | undefined;
-  /** Whether the running sync has put this family's rules into force. */
+  /** True if the running sync has put this family's rules into force. */
   isDone: boolean;
 }
 
@@ -60,7 +60,7 @@ export class ProxyHealth implements SyncObserver {
     this.setFamilies(options.families);
   }
 
-  /** Limits health to these families. */
+  /** Restricts health to these families. */
   setFamilies(families: readonly Family[]): void {
     this.#families.clear();
     for (const family of families) {

@@ -27,7 +27,7 @@ const slowFactor = 10;
  * Records this node's part of the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's store to
  * the end of the commit, with one child span for each stage, without gaps.
  *
- * A sync that applies several changes is part of the newest change's trace and linked to the others. In a series of
+ * A sync that applies several changes belongs to the newest change's trace and has links to the others. In a series of
  * failed attempts, only the first one and the final successful one are recorded.
  */
 export class TraceSyncs implements SyncObserver {
@@ -106,9 +106,8 @@ function describe({ revision, instance, touched, mode, fullReason }: SyncUpdate)
 }
 
 /**
- * Returns true if this node records its part of a trace. With thousands of nodes, only a fraction of them, `share`,
- * records it; 1 or more means all nodes. A hash of trace and node decides, so that different nodes record different
- * traces.
+ * Returns true if this node records its part of a trace. With thousands of nodes, only the fraction `share` of them do;
+ * 1 or more means all nodes. A hash of trace and node decides, so that different nodes record different traces.
  *
  * *Source of `share`:* TracedNodes in the message EmptyOp.
  */

@@ -84,7 +84,7 @@ export class AfterCommit {
     const { view, mode, touched, isFromDisk = false } = update;
     const { nodePorts, localAddresses } = this.#options;
     const changed = mode === "full" ? "all" : touched;
-    // Not for a saved view, because the rules in force may be newer.
+    // Do not clean flows for a saved view, because the rules in force may be newer.
     if (!isFromDisk) this.#cleanFlows(view, changed, families);
     const addresses = () => listenAddresses(nodePorts, view, localAddresses());
     await this.#servers.sync({ view, addresses, families, changed });
@@ -108,7 +108,7 @@ export class AfterCommit {
     this.#cleaner?.offer({ view, changed, isNodePortAddress, families });
   }
 
-  /** Resolves when no search for stale flows is running. It is for runs that end by themselves. */
+  /** Resolves when no search for stale flows is running. Used by runs that end by themselves. */
   async settled(signal: AbortSignal): Promise<void> {
     await this.#cleaner?.settled(signal);
   }

@@ -24,7 +24,8 @@ const servicesPerTurn = 100;
 
 /**
  * Computes service plans of one IP family from the newest view: what the rules must do, before any kernel mechanism is
- * chosen. If several Services have the same frontend (address, port and protocol), it decides which one is served.
+ * chosen. If several Services claim the same frontend (address, port and protocol), the planner decides which one is
+ * served.
  *
  * *Bound:* the claims to frontends (see {@link FrontendClaims}), and the plan of each touched Service until the rule
  * set has asked for that plan.
@@ -138,7 +139,7 @@ export class ClashReport {
     this.#gauge.set({ service: "others" }, 0);
   }
 
-  /** Reports the clashes that exist now. */
+  /** Reports the current clashes. */
   report(clashes: readonly Clash[]): void {
     const pairs = new Map<string, Clash>();
     const claims = new Map<string, Set<FrontendId>>();

@@ -18,8 +18,8 @@ import { RuleSets } from "./rule-sets.ts";
 
 /**
  * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and repairs
- * rules for the view of the node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`)
- * them. This folder holds everything that service proxies share; a backend only describes its rules.
+ * rules for the view of the node; options make it print (`--dry-run`), compare (`--diff`) or remove (`--cleanup`) them
+ * instead. This folder holds everything that service proxies share; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, aliases, description, examples, proxyMode } = spec;
@@ -162,10 +162,10 @@ interface DiffOptions<Change extends RuleChange> {
 type FamilyDifference = RuleDifference & { readonly family: Family };
 
 /**
- * The task behind `--diff` of a service proxy: compares the installed rules once with the rules that the view requires,
- * prints the differences, and sets the exit status to 0 (no difference) or 1.
+ * Returns the task behind `--diff` of a service proxy. The task compares the installed rules once with the rules that
+ * the view requires, prints the differences, and sets the exit status to 0 (no difference) or 1.
  *
- * Rejects with the error from `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error from
+ * It rejects with the error from `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error from
  * reading the rules.
  */
 function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task {
@@ -195,7 +195,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   await rules.close();
   if (outcome === undefined) return;
   if ("cause" in outcome) throw outcome.cause;
-  // The families finish in any order.
+  // The families may finish in any order.
   differences.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
   print(isJson ? formatJson(differences) : formatTable(differences));
   process.exitCode = differences.length === 0 ? 0 : 1;

@@ -47,7 +47,7 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   readonly wantsLoopbackNodePorts: boolean;
   /**
    * True if the process carries the traffic itself. Conntrack is then left alone unless `OpenRuleSets.udpListeners` is
-   * given, and health fails until the first sync, because no rules from an earlier run serve. Default false.
+   * given, and health fails until the first sync, because no rules from an earlier run are in force. Default false.
    */
   readonly carriesTraffic?: boolean | undefined;
   /**
@@ -73,7 +73,10 @@ export interface OpenRuleSets<Change extends RuleChange> {
 
 /** A run of a proxy other than serving, e.g. a step of a move to another proxy. */
 export interface ProxyAlternative {
-  /** Key of the option that selects it in `ParsedOptions`. *Shape:* `cleanupKubeProxy` for `--cleanup-kube-proxy`. */
+  /**
+   * Key, in `ParsedOptions`, of the option that selects this run. *Shape:* `cleanupKubeProxy` for
+   * `--cleanup-kube-proxy`.
+   */
   readonly name: string;
   /** The selecting option first, then options that apply only to this run. */
   readonly options: readonly [OptionSpec, ...OptionSpec[]];

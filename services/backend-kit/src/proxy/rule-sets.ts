@@ -106,7 +106,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   }
 }
 
-/** Reason for a change of rules: the view changed, or another program had changed the rules. */
+/** Reason for a rule change: the view has changed, or another program has changed the rules. */
 export type Cause = "sync" | "repair";
 
 /** Outcome of one sync or repair of one family. */

@@ -60,7 +60,7 @@ export type ConnectionState =
   | { readonly kind: "lost"; readonly reason: string };
 
 /**
- * Yields the view of a node (its Services and endpoints) after each batch, from one stream after another.
+ * Yields the view of a node (its Services and endpoints) after each batch. It opens one stream after another.
  *
  * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
  * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream
@@ -262,7 +262,8 @@ async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpI
 function describeLoss(cause: unknown, isFirst: boolean): BackendError {
   const error = ConnectError.from(cause);
   const message = withoutOpensslTrace(error.message);
-  // Once the stream has started, a closed connection means that the watcher stopped, so the hint for it would mislead.
+  // Once the stream has started, a closed connection means that the watcher has stopped, so the usual hint would be
+  // misleading.
   const isMisleading = !isFirst && error.code === Code.Canceled;
   const hint = isMisleading ? undefined : failureHint(message);
   const advice = hint === undefined ? "" : ` (${hint})`;

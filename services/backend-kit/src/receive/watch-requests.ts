@@ -72,7 +72,7 @@ const minConfirmDelayMs = 1_000;
 
 const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
 
-/** The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied ones. */
+/** The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied batches. */
 export class WatchRequests {
   readonly #request: WatchReq;
   /** Sent in the first request only. */
@@ -177,7 +177,7 @@ export class WatchRequests {
     };
   }
 
-  /** Waits for a change of this object, or for the shortest of the positive delays. */
+  /** Waits until this object changes or the shortest of the positive delays has passed. */
   async #wait(delaysMs: readonly number[], signal: AbortSignal): Promise<void> {
     const delayMs = Math.min(...delaysMs.filter((ms) => ms > 0));
     const timer = Number.isFinite(delayMs) ? setTimeout(() => this.#wakeup.wake(), delayMs) : undefined;

@@ -112,7 +112,8 @@ class StagedView {
   apply(change: ViewChange): void {
     switch (change.kind) {
       case "put-node":
-        // Otherwise the addresses of another node would decide which endpoints and node ports belong to this node.
+        // Without this check, the addresses of another node would decide which endpoints and node ports belong to this
+        // node.
         if (change.node.name !== this.#base.nodeName) {
           const text = `the watcher sent Node "${change.node.name}" to node "${this.#base.nodeName}"`;
           throw new BackendError("BAD_STREAM", text);

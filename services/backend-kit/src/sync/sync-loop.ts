@@ -50,9 +50,9 @@ interface SyncLoopOptions extends SyncPace {
   readonly health: Health;
   /** First delay after a failed sync, in milliseconds; it doubles up to 30 s. Default 1000. */
   readonly errorDelayMs?: number | undefined;
-  /** True to end after the first success. */
+  /** True if the loop ends after the first success. */
   readonly isOnce?: boolean | undefined;
-  /** With `isOnce`: how long calls may fail, in milliseconds; 0 for no limit. Default 0. */
+  /** With `isOnce`: maximum time during which calls may fail, in milliseconds; 0 for no limit. Default 0. */
   readonly onceLimitMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
@@ -82,8 +82,8 @@ const restPerCheck = 20;
 const maxRestMs = 30_000;
 
 /**
- * Requests for a sync of the current view without a change, which the IPVS rule sets make for work that is due later.
- * If there are several requests, the earliest counts.
+ * Requests for a sync of the current view, although nothing has changed. The IPVS rule sets make them for work that is
+ * due later. If there are several requests, the earliest counts.
  */
 export class SyncRequests {
   #atMs = Number.POSITIVE_INFINITY;
@@ -277,7 +277,8 @@ export class SyncLoop {
     const { update } = delivery;
     // A full sync covers a request that is due.
     if (update.mode === "full") this.#requests.take(this.#clock.nowMs());
-    // Handle timers and sockets first, so that health is answered between two syncs even under constant changes.
+    // Handle timers and sockets first, so that health probes are answered between two syncs even under constant
+    // changes.
     await nextTurn();
     for (const observer of this.#observers) observer.started?.(update);
     const stages = new StageClock(update.arrival?.receivedAtMs);
@@ -363,7 +364,7 @@ class PendingUpdate {
    * Takes the waiting update, with the Services touched since the last successful delivery; undefined if no update
    * waits. After a failure there is always a delivery, even if nothing has changed since then.
    *
-   * For each delivery, either `delivered` or `failed` must be called once before the next `take`.
+   * After each delivery, exactly one of `delivered` and `failed` must be called before the next `take`.
    */
   take(): Delivery | Unneeded | undefined {
     const update = this.#newest;

@@ -3,8 +3,8 @@ import { resolve } from "node:path";
 import { BackendError } from "../types/backend-error.ts";
 
 /**
- * Allows packets to and from 127.0.0.0/8 to be routed, which node ports on localhost require. Without rules that guard
- * against it, neighbouring hosts can then reach services on 127.0.0.1 (CVE-2020-8558).
+ * Allows packets to and from 127.0.0.0/8 to be routed, which node ports on localhost require. Unless rules prevent it,
+ * neighbouring hosts can then reach services on 127.0.0.1 (CVE-2020-8558).
  */
 export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
 
@@ -18,7 +18,7 @@ export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
 export class Sysctls {
   readonly #root: string;
 
-  /** `root` is a path at which the machine's /proc/sys can be written to. */
+  /** `root` is a path where the machine's /proc/sys is writable. */
   constructor(root = "/proc/sys") {
     this.#root = root;
   }

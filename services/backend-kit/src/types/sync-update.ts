@@ -57,7 +57,7 @@ export interface SyncObserver {
   failed?(update: SyncUpdate, reason: string, times: SyncTimes): void;
 }
 
-/** Numbers of Services and endpoints that were put or deleted, for kube-proxy's metrics. */
+/** Number of Services and of endpoints that were put or deleted, for kube-proxy's metrics. */
 export interface ChangeCounts {
   readonly services: number;
   readonly endpoints: number;
@@ -90,7 +90,10 @@ export interface ViewUpdate {
   readonly arrival?: Arrival | undefined;
 }
 
-/** The changes up to one sync marker of the stream, applied together. It is not yet compared with the view. */
+/**
+ * The changes up to one sync marker of the stream, to be applied together. They have not been compared with the view
+ * yet.
+ */
 export interface Batch {
   /** True if `changes` contains the whole view and replaces everything received before. */
   readonly isReset: boolean;

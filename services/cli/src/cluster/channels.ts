@@ -17,7 +17,7 @@ export interface Channels {
   readonly said?: number | undefined;
   /** Channel that says why the other side ended: a string, or a Status object, which may report success. */
   readonly end: number;
-  /** Length of the first message on each channel; that message is not data, but the port. */
+  /** Length of the first message on each channel. That message contains the port, not data. */
   readonly headBytes: number;
 }
 

@@ -12,7 +12,7 @@ import type { Replica } from "../inspect/client.ts";
  * `dial` returns the transport for the path of a unix socket to which only this user can connect. If a stream fails,
  * the calls on it fail with its error.
  *
- * Node.js is not given the streams themselves: from a JavaScript stream, it would deliver a whole HTTP/2 response
+ * The socket is necessary: if Node.js got the JavaScript streams directly, it would deliver a whole HTTP/2 response
  * before connect-node reads it, and the call would fail with "Premature close".
  */
 export async function throughTunnel(

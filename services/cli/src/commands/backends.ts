@@ -26,8 +26,8 @@ const builtIn: readonly BuiltInBackend[] = [
 ];
 
 /**
- * Loads the backends that a command line names. If it names none, loads all backends if it needs a list of them,
- * otherwise none. Without `words`, loads all.
+ * Loads the backends that a command line names. If the command line names none, loads all backends if a list of them is
+ * needed, otherwise none. Without `words`, loads all.
  */
 export async function loadBackends(words?: readonly string[]): Promise<readonly BackendCommand[]> {
   const groups = ["local", "to-local"];

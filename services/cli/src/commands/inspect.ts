@@ -23,7 +23,7 @@ import { joinReplicas } from "../inspect/replicas.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
 import { statusCommand, topCommand } from "../inspect/status.ts";
 
-/** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: query a remote watcher or a backend. */
+/** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: queries a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
   const make = (command: InspectCommand, path = ""): Command => {
     const asksView = command === viewCommand || command === explainCommand;

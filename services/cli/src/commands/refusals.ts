@@ -74,8 +74,9 @@ const refusals: readonly Refusal[] = [
 ];
 
 /**
- * Makes a command and its subcommands answer commands and options of kubectl or kube-proxy that `kpng` lacks with what
- * to type instead. The parser itself would suggest words with a similar spelling: "release" for `kpng delete`.
+ * Makes a command and its subcommands say what to type instead when a user types a command or option of kubectl or
+ * kube-proxy that `kpng` lacks. The parser itself would suggest words with a similar spelling: "release" for `kpng
+ * delete`.
  */
 export function refuseHabits(command: Command): Command {
   command.configureOutput({ outputError: (text, write) => write(describeRefusal(text) ?? text) });

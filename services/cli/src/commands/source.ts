@@ -86,7 +86,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
   });
 }
 
-/** `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the source's objects. */
+/** `kpng SOURCE get|describe|explain|analyze`: queries a watcher in this process about the source's objects. */
 function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withReplicas: WithReplicas = (options, work) =>
     withContext(options, async (context) => {

@@ -69,7 +69,7 @@ export async function readPages<F extends object, P extends { readonly nextPageT
 }
 
 /**
- * Warns on standard error that the cluster does not have the node. In this case, the watcher answers as for a node
+ * Warns on standard error that the cluster does not have the node. The watcher answers for such a node as for one
  * without a zone or endpoints.
  */
 export function warnUnknownNode(nodeName: string): void {

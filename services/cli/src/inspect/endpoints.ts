@@ -52,7 +52,7 @@ function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
   return "not ready";
 }
 
-/** Columns for endpoints as one node uses them, with the reason why the node uses each endpoint or does not. */
+/** Columns for endpoints as one node uses them, with the reason why the node does or does not use each endpoint. */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,
   columns: [

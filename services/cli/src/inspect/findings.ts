@@ -95,7 +95,7 @@ interface ReplicaFindings {
 }
 
 /**
- * Joins the findings of several replicas. Each node follows only one replica, so a node counts as one without a backend
+ * Joins the findings of several replicas. Each node follows only one replica, so a node counts as having no backend
  * only if it follows none of them. It is also a finding if a replica does not answer or if replicas hold different
  * numbers of objects. Pure.
  */

@@ -98,7 +98,7 @@ const subscriberTable: TableSpec<typeof SubscriberSchema> = {
 
 /**
  * `kpng describe node`: prints everything that a watcher knows about a node: its fields, its proxies' streams, and the
- * endpoints that run on it. The rules are known only on the node itself; `kpng get rules` prints them there.
+ * endpoints that run on it. The rules are known only on the node itself, where `kpng get rules` prints them.
  */
 export const describeNodeCommand: InspectCommand = {
   name: "node",
@@ -246,7 +246,7 @@ export const backendCommand: InspectCommand = {
   },
 };
 
-/** `kpng get rules`: prints the rules that a backend wants, one per line. */
+/** `kpng get rules`: prints a backend's desired rules, one per line. */
 export const rulesCommand: InspectCommand = {
   name: "rules",
   asksBackend: true,

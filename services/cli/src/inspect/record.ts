@@ -18,7 +18,7 @@ import type { Options } from "../context/command-context.ts";
 import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
 
 /**
- * `kpng record`: writes a watcher's state, and its changes during some time, to a recording. `kpng replay` serves a
+ * `kpng record`: writes a watcher's state, and its changes during a given time, to a recording. `kpng replay` serves a
  * recording as if it were a cluster.
  */
 export const recordCommand: InspectCommand = {
@@ -115,7 +115,7 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
  * if the process is killed. Until the first batch is complete, the cluster state is held in memory and there is no
  * file.
  *
- * Errors: REQUEST_FAILED if the file cannot be written; errors of a request.
+ * Errors: REQUEST_FAILED if the file cannot be written; the error of a failed request.
  */
 async function record(
   transport: Transport,

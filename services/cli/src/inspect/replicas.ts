@@ -17,7 +17,7 @@ import { type Replica, requestFailure } from "./client.ts";
 import { terminalText, timestampMs } from "./print/text.ts";
 
 /**
- * Returns a transport that queries all replicas, so that a command can query several of them like one.
+ * Returns a transport that queries all replicas, so that a command can query them as if they were one.
  *
  * | Answer | Joined |
  * |---|---|

@@ -20,7 +20,7 @@ import { readProxyNames } from "../source/source-command.ts";
  */
 export interface SinkCommand {
   readonly name: string;
-  /** Further names of the command. Default: none. */
+  /** Aliases of the command. Default: none. */
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
   readonly options: readonly OptionSpec[];

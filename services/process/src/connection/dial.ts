@@ -60,7 +60,7 @@ export interface DialOptions {
   readonly maxMessageBytes?: number | undefined;
   /**
    * Path of a unix socket that leads to the watcher and replaces its address. The process that opened the socket has
-   * chosen the watcher, so any name is accepted in a certificate issued by the CA. For https only.
+   * chosen the watcher, so a certificate from the CA is accepted whatever its name. For https only.
    */
   readonly tunnel?: string | undefined;
 }
@@ -78,7 +78,7 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunn
   const transport = createGrpcTransport({
     baseUrl: baseUrlOf(address),
     readMaxBytes: maxMessageBytes,
-    // Unknown fields are never used, and the protobuf library needs 50 times their size.
+    // Drop unknown fields: they are never used, and the protobuf library needs 50 times their size.
     binaryOptions: { readUnknownFields: false },
     // Compression would cost the watcher CPU for every message to every node.
     acceptCompression: [],
@@ -130,7 +130,7 @@ function baseUrlOf(address: ApiAddress): string {
 function openSocket(address: ApiAddress, tls: ReadTls | undefined, tunnel: string | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
-  // SNI takes host names only, not addresses (RFC 6066 §3).
+  // SNI allows only host names, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
   const to = tunnel === undefined ? { host, port } : { path: tunnel, checkServerIdentity: () => undefined };
   const socket = address.isTls

@@ -5,7 +5,8 @@ import { withoutCredentials } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 
 /**
- * Splits `host:port`, the value of the named option. An undefined host in the result stands for all addresses.
+ * Splits `host:port`. Error messages name `option`, from which the value comes. An undefined host in the result stands
+ * for all addresses.
  *
  * Errors: BAD_OPTION if the text is not in this format.
  */

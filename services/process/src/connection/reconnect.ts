@@ -29,9 +29,9 @@ const minStreamMs = 1_000;
 const absentMaxMs = 3_000;
 
 /**
- * Decides how long a backend or relay waits before it opens its next stream to a watcher: as long as the server asks
- * for (gRFC A6), otherwise a random part of a delay that doubles. The delay is random because the cause usually ended
- * thousands of other streams at the same moment.
+ * Decides how long a backend or relay waits before it opens its next stream to a watcher: the time that the server asks
+ * for (gRFC A6) or, if it asks for none, a random part of a delay that doubles. The delay is random because the cause
+ * usually ended thousands of other streams at the same moment.
  *
  * While nothing listens at the address, the delay is at most three seconds.
  */
@@ -63,7 +63,7 @@ export class Reconnect {
     this.#absent.reset();
   }
 
-  /** Must be called when the stream has ended, with its error if there was one. Returns what to do next. */
+  /** Must be called when the stream has ended; with its error, if any. Returns what to do next. */
   ended(error?: unknown): StreamEnd {
     if (hasNoListener(error)) return { kind: "lost", delayMs: this.#absent.nextMs() };
     const pushbackMs = pushbackOf(error);

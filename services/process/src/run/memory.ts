@@ -32,9 +32,10 @@ export function collectWhenIdle(): void {
     if (!isWorthCollecting({ wasBusy, utilization, bytes, liveBytes: live })) return;
     wasBusy = false;
     savingChecks = savedChecks;
-    // In this mode, V8 follows a collection with another one that returns free pages. Otherwise V8 may postpone it
-    // while other processes use the cores, which it mistakes for activity of this process. The mode is not kept longer
-    // than needed, because it makes V8 save memory at the expense of speed. A later V8 without this flag ignores it.
+    // In this mode, V8 follows a collection with another one that returns free pages. Otherwise V8 may postpone that
+    // second collection while other processes use the cores, because it mistakes their load for activity of this
+    // process. The mode is not kept longer than needed, because it makes V8 save memory at the expense of speed. A
+    // later V8 without this flag ignores it.
     setFlagsFromString("--memory-saver-mode");
     void startCollection().then(() => {
       live = memoryInUse();
@@ -46,7 +47,7 @@ export function collectWhenIdle(): void {
 interface IdleState {
   /** True if the process was busy since the last collection, or just started. */
   readonly wasBusy: boolean;
-  /** Share of the last seconds in which the event loop was busy. */
+  /** Share of the last few seconds during which the event loop was busy. */
   readonly utilization: number;
   /** Memory in use, including garbage and free pages. */
   readonly bytes: number;
@@ -55,8 +56,7 @@ interface IdleState {
 }
 
 /**
- * True if the process is idle after a load and uses at least a quarter, and at least 8 MiB, more memory than before the
- * load. Pure.
+ * True if the process is idle after a load and its memory has grown by more than a quarter and more than 8 MiB. Pure.
  */
 export function isWorthCollecting({ wasBusy, utilization, bytes, liveBytes }: IdleState): boolean {
   return wasBusy && utilization < idleShare && bytes - liveBytes > Math.max(minGrowthBytes, liveBytes / 4);

@@ -57,9 +57,9 @@ export async function runProcess(
 const allFlag = "--help-all";
 
 /**
- * Time after a signal during which further signals count as the same one, in milliseconds. A terminal sends SIGINT for
- * Ctrl-C to all foreground processes, and npx and npm run also pass theirs on, so the program gets two signals at the
- * same time.
+ * Time after a signal during which further signals count as the same one, in milliseconds. On Ctrl-C, a terminal sends
+ * SIGINT to all foreground processes, and `npx` and `npm run` pass on the one they receive, so the program gets two
+ * signals at the same time.
  */
 const sameInterruptMs = 500;
 

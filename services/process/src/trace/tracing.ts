@@ -42,7 +42,7 @@ export interface OpenSpan {
  * The caller passes all times, because a span is often recorded only after its operation is over.
  */
 export interface Tracing {
-  /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */
+  /** Begins a span. Returns undefined if the span is not sampled; then its children must not be recorded either. */
   begin(name: string, start: SpanStart): OpenSpan | undefined;
   /** Exports the completed spans, which takes at most 2 s, and stops tracing. */
   close(): Promise<void>;
