@@ -102,7 +102,7 @@ export class Store implements ClusterSink {
   #publish(state: Snapshot, update: Cause): void {
     const before = this.#snapshot;
     const revision = before.revision + 1;
-    // This is done even if nothing changed, because such an event still shows how current the state is.
+    // The position is updated even if nothing changed, because such an event still shows how current the state is.
     const position = this.currency.positionOf(before, state, revision, update.origin);
     if (state === before) return;
     const next = { ...state, revision, position, storedAtMs: this.#now() };

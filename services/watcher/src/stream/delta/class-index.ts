@@ -11,20 +11,21 @@ import { packFrames } from "./encoded-ops.ts";
 import { inSlices } from "./projection.ts";
 
 /**
- * The items that a class of nodes shares, by the bucket of their path, and the digest of each bucket: for the buckets
- * that a resuming node misses (`resumeView`), and for the digest of a view in its sync marker.
+ * The items that a class of nodes shares, grouped by the bucket of their path, and the digest of each bucket. The index
+ * provides the buckets that a resuming node lacks (`resumeView`), and the digest of a view for its sync marker.
  *
- * An index follows the snapshots (`Derived`): a change replaces the buckets of its items; the others keep their
- * compressed bytes. All zones share the index of a proxy name, unless the hints of some Service name zones.
+ * An index follows the snapshots (`Derived`): a change replaces the buckets of the changed items; the other buckets
+ * keep their compressed bytes. All zones share the index of a proxy name, unless the hints of some Service name zones.
  *
- * *Bound:* for each index 16 KiB, a reference to each item, and the compressed bytes of the buckets that were
- * requested. There is one for each proxy name of a Service and, with zone hints, each zone of a node.
+ * *Bound:* each index takes 16 KiB, a reference to each item, and the compressed bytes of the requested buckets. There
+ * is one index for each proxy name that Services have or, with zone hints, for each combination of a proxy name and a
+ * node's zone.
  */
 class BucketIndex {
   static readonly empty = new BucketIndex(new BucketDigests(), 0n, []);
 
   readonly digests: BucketDigests;
-  /** The exclusive or of the digests of all items. */
+  /** Exclusive or of the digests of all items. */
   readonly digest: bigint;
   readonly #buckets: readonly Bucket[];
 
@@ -38,7 +39,9 @@ class BucketIndex {
     return this.#buckets[number] ?? Bucket.empty;
   }
 
-  /** *Cost:* 16 KiB, and the buckets of the items. */
+  /**
+   * Returns the index without `removed` and with `added`. *Cost:* a copy of 16 KiB, and of the buckets of these items.
+   */
   with(removed: readonly Item[], added: readonly Item[]): BucketIndex {
     const digests = this.digests.copy();
     let sum = this.digest;
@@ -49,7 +52,7 @@ class BucketIndex {
       sum ^= digest.hash;
       return getOrMake(changes, digest.bucket, () => ({ removedPaths: new Set<string>(), added: [] }));
     };
-    // By path: an item with equal bytes may be another object by now.
+    // Items are removed by path, because an item with equal bytes may be a different object by now.
     for (const item of removed) bucketChange(item).removedPaths.add(item.path);
     for (const item of added) bucketChange(item).added.push(item);
     const buckets = this.#buckets.length === 0 ? new Array<Bucket>(bucketCount).fill(Bucket.empty) : [...this.#buckets];
@@ -61,7 +64,7 @@ class BucketIndex {
   }
 }
 
-/** The items of a class whose paths have the same hash modulo {@link bucketCount}, in no order. */
+/** The items of a class whose paths have the same hash modulo {@link bucketCount}, in no particular order. */
 class Bucket {
   static readonly empty = new Bucket([]);
 
@@ -87,7 +90,7 @@ class Bucket {
     return this.#endpoints;
   }
 
-  /** The same for a subscriber that does not understand compressed batches. */
+  /** Puts of the endpoints, for subscribers that do not understand compressed batches. */
   get plainEndpoints(): Frame {
     return Buffer.concat(this.#frames(false));
   }
@@ -108,21 +111,21 @@ export function classIndex(snapshot: Snapshot, viewClass: ViewClass): BucketInde
   })).index;
 }
 
-/** Returns the class by which items are indexed: without zone hints, it is the same for all zones. */
+/** Returns the class whose items the index contains. Without zone hints, it is the same class for all zones. */
 function indexedClass(snapshot: Snapshot, viewClass: ViewClass): ViewClass {
   return zoneHintedCount.at(snapshot) === 0 ? viewClassOf(viewClass, "") : viewClass;
 }
 
 /**
- * Computes the index of a class if it is new: encodes the items in slices, and then indexes all at once, which takes a
- * tenth of a second for 100 000 endpoints.
+ * Computes the index of a class if it does not exist yet. Encodes the items in time slices, and then indexes all of
+ * them in one go, which takes a tenth of a second for 100 000 endpoints.
  */
 export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
   const indexed = indexedClass(snapshot, viewClass);
   if (indexes.at(snapshot).has(indexed.key) || indexes.at(indexes.newest).has(indexed.key)) return;
   yield* encodeInSlices(serviceStates.at(snapshot).values(), viewClass);
   const index = classIndex(snapshot, viewClass);
-  // The snapshots whose indexes were derived meanwhile do not have it.
+  // Indexes that were derived for newer snapshots in the meantime do not include this class.
   const { newest } = indexes;
   getOrMake(indexes.at(newest), indexed.key, () => ({
     viewClass: indexed,
@@ -131,8 +134,8 @@ export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Genera
 }
 
 /**
- * Encodes the items of some Services that a class shares, with their digests, into the caches of the Services, and pauses
- * in between: a chunk of large Services takes a tenth of a second.
+ * Encodes the items of some Services that a class shares, with their digests, into the caches of the Services. Pauses
+ * in between, because a chunk of large Services takes a tenth of a second.
  */
 export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewClass): Generator<Frame, void> {
   function* encoded(): Iterable<readonly Item[]> {
@@ -147,7 +150,7 @@ export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewCl
   });
 }
 
-/** The indexes of all classes that were ever requested, as long as their proxy name and zone exist. */
+/** The indexes of all classes that were ever requested, for as long as their proxy name and zone exist. */
 const indexes = new Derived(
   new Map<string, { readonly viewClass: ViewClass; readonly index: BucketIndex }>(),
   (all, before, snapshot) => {
@@ -173,12 +176,14 @@ function evolve(index: BucketIndex, viewClass: ViewClass, before: Snapshot, snap
   return removed.length + added.length === 0 ? index : index.with(removed, added);
 }
 
-/** The zones of all nodes, and of those that are not in the cluster. *Cost:* one pass whenever a node changes. */
+/**
+ * The zones of all nodes, including "" for nodes that are not in the cluster. *Cost:* one pass whenever a node changes.
+ */
 const nodeZones = new Derived<ReadonlySet<string>>(new Set([""]), (zones, before, { nodes }) =>
   nodes === before.nodes ? zones : new Set(["", ...[...nodes.values()].map(({ zone }) => zone)]),
 );
 
-/** Number of Services that have endpoints with hints for zones. */
+/** Number of Services that have endpoints with zone hints. */
 const zoneHintedCount = new Derived(0, (count, before, snapshot) =>
   changedServices(before, snapshot).reduce((sum, key) => {
     const [old, now] = [before, snapshot].map(

@@ -10,8 +10,8 @@ export function deleteFrameOf({ section, path }: Pick<Item, "section" | "path">)
 }
 
 /**
- * Compresses operations into few batches; see OpItem.Batch. Each frame holds one operation. For whatever many
- * subscribers share. *Cost:* about 5 ms for 1 MB.
+ * Compresses operations into a few batches; see OpItem.Batch. Each frame holds one operation. Used for operations that
+ * many subscribers share. *Cost:* about 5 ms for 1 MB.
  */
 export function packFrames(frames: readonly Frame[]): readonly Frame[] {
   const batches: Frame[] = [];
@@ -30,12 +30,12 @@ export function packFrames(frames: readonly Frame[]): readonly Frame[] {
 }
 
 /**
- * Maximum size of the operations in one batch before compression, in bytes; a single larger operation gets its own batch.
- * Larger batches save little more, and block the thread for longer.
+ * Maximum size of the operations in one batch before compression, in bytes; a single larger operation gets its own
+ * batch. Larger batches would save little more, and would block the thread for longer.
  */
 const maxBatchBytes = 512 * 1024;
 
-/** The highest level that takes less than a millisecond for 100 KB. */
+/** Highest compression level that takes less than a millisecond for 100 KB. */
 const options = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
 
 const tags = tagsOf(OpItemsSchema);

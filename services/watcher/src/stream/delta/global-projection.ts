@@ -17,10 +17,10 @@ import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { type Changes, joinFrames, noChanges, type Projection, pause } from "./projection.ts";
 
 /**
- * The state of the whole cluster, for relays: watchers whose source is this watcher. KPNG's relays ignore proxy names, so
- * a subscriber without the extended feature gets only the Services of one proxy name, with their endpoints.
+ * The state of the whole cluster, for relays (watchers whose source is this watcher). KPNG's relays ignore proxy names,
+ * so a subscriber without the extended feature gets only the Services of one proxy name, with their endpoints.
  *
- * Objects are encoded and compared while the frames are read.
+ * Objects are compared and encoded only while the frames are read.
  */
 export function globalProjection(request: GlobalRequest): Projection {
   const between = (before: Snapshot, snapshot: Snapshot): Changes => {
@@ -29,7 +29,7 @@ export function globalProjection(request: GlobalRequest): Projection {
     return { isEmpty: false, frames: () => joinFrames(frames()) };
   };
   return {
-    // Not empty, because a stream begins with it.
+    // This counts as not empty, because a stream begins with it.
     whole: (snapshot) => ({ ...between(emptySnapshot, snapshot), isEmpty: false }),
     between,
   };
@@ -56,7 +56,7 @@ function* changedFrames(before: Snapshot, snapshot: Snapshot, request: GlobalReq
   }
 }
 
-/** Objects that are compared before other work has its turn: a few milliseconds. */
+/** Number of objects that are compared before other work gets a turn; comparing them takes a few milliseconds. */
 const keysPerSlice = 100;
 
 const cluster = 3;
@@ -86,13 +86,13 @@ const order: Order = {
 
 interface GlobalRequest {
   readonly isExtended: boolean;
-  /** The proxy name of the Services for a subscriber without the extended feature. */
+  /** Proxy name of the Services that a subscriber without the extended feature receives. */
   readonly proxyName: string;
 }
 
-/** Returns the beginning of the paths of all items that an object has in a section, and of no others. */
+/** Returns the path prefix that all items of an object in a section share, and that no other items have. */
 function prefixOf(section: number, key: string): string {
-  // "a-b" comes after "a", but "a-b|" before "a|".
+  // The separator affects the order: "a-b" comes after "a", but "a-b|" comes before "a|".
   return section === services || section === endpoints ? `${key.replace("/", "|")}|` : key;
 }
 
@@ -129,12 +129,15 @@ function isSelected(snapshot: Snapshot, key: string, { isExtended, proxyName }: 
   return isExtended || service === undefined || service.proxyName === proxyName;
 }
 
-/** Unlike KPNG, does not send each endpoint a second time at `namespace||slice|hash`, an index that no reader needs. */
+/**
+ * Returns the items of a slice's endpoints. Unlike KPNG, this does not include each endpoint a second time at
+ * `namespace||slice|hash`, an index that no reader needs.
+ */
 function sliceItems(slice: EndpointSlice, isExtended: boolean): Iterable<Item> {
   const items = new Map<string, Item>();
   for (const endpoint of slice.endpoints) {
     const base = `${slice.namespace}|${slice.serviceName}|${slice.name}|${formatHash(endpointInfoHash(endpoint))}`;
-    // KPNG's hash ignores pods and hints. Endpoints that differ only in these get different paths.
+    // KPNG's hash ignores pods and hints, so endpoints that differ only in these must get different paths.
     let path = base;
     for (let count = 1; items.has(path); count++) path = `${base}-${endpoint.podName}${count === 1 ? "" : `-${count}`}`;
     items.set(path, makeItem(endpoints, path, encodeEndpointInfo(slice, endpoint, isExtended)));

@@ -20,8 +20,8 @@ import { resumeView } from "./resume-view.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**
- * The view of one node. Each batch consists of bytes that the node's class shares, and of operations for what differs
- * on this node ({@link Overlay}):
+ * The view of one node. Each batch consists of bytes that the node's class shares, and of operations for the items that
+ * differ on this node ({@link Overlay}):
  *
  * | Batch | Shared by the class | Of the node |
  * |---|---|---|
@@ -29,7 +29,7 @@ import { wholeView } from "./whole-view.ts";
  * | changes | the operations of the changed Services (`classChanges`) | the overlays that changed |
  * | resume | the buckets that the node misses (`resumeView`) | the overlays in these buckets |
  *
- * If the node gets another class, for example when its zone becomes known, the view begins again with Reset.
+ * If the node's class changes, for example when its zone becomes known, the view begins again with Reset.
  */
 export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);
@@ -71,17 +71,20 @@ function* afterReset({ frames }: Changes): Iterable<Frame> {
 
 /** The change of one overlay between two snapshots. */
 interface OverlayDiff {
-  /** Key of the Service; "" for the item of the node. */
+  /** Key of the Service; "" for the item of the node itself. */
   readonly key: string;
   readonly before: Overlay;
   readonly after: Overlay;
-  /** Items that only one of the two removes, or only one adds. */
+  /** Items that only one of the two overlays removes, or that only one of them adds. */
   readonly changed: readonly Item[];
 }
 
 const noOverlayDiffs: readonly OverlayDiff[] = [];
 
-/** Returns the overlays of a node that differ between two snapshots. *Cost:* those of `keysByNode`; O(1) for most nodes. */
+/**
+ * Returns the overlays of a node that differ between two snapshots. *Cost:* proportional to the node's Services in
+ * `keysByNode`; O(1) for most nodes.
+ */
 function overlayDiffs(
   before: Snapshot,
   snapshot: Snapshot,
@@ -111,10 +114,10 @@ function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): 
 
 /**
  * Returns the changes of one node. Compressed changes of its class are followed by corrections, which put or delete the
- * items at the paths where its overlays changed. Otherwise the Services with these overlays are compared as the node has
- * them, so that it gets no operation in vain.
+ * items at the paths where its overlays changed. If the changes are not compressed, the Services with these overlays
+ * are instead compared as this node sees them, so that it gets no needless operations.
  *
- * *Cost:* for a node whose overlays changed, the items of their Services.
+ * *Cost:* O(1) unless the node's overlays changed; then proportional to the items of their Services.
  */
 function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], takesBatches = false): Changes {
   const changes = takesBatches ? shared.packed : shared.changes;
@@ -135,7 +138,9 @@ function itemsOf({ shared, removed, added }: Overlay): readonly Item[] {
   return editItems(shared, removed, added);
 }
 
-/** Yields the operations that make the items at the changed paths those of the node, after the changes of the class. */
+/**
+ * Yields the operations that follow the changes of the class, and give the node its correct items at the changed paths.
+ */
 function* correctionsOf({ before, after, changed }: OverlayDiff): Iterable<Frame> {
   for (const path of new Set(changed.map((item) => item.path))) {
     const [old, now] = [itemAt(before, path), itemAt(after, path)];
@@ -158,7 +163,10 @@ class OverlaysDigest {
   #target: ViewTarget | undefined;
   #digest = 0n;
 
-  /** *Cost:* the node's own endpoints of the Services that changed; all of them, for another target. */
+  /**
+   * Returns the digest for a snapshot. *Cost:* proportional to the node's own endpoints of the Services that changed,
+   * or to all of its own endpoints if the target changed.
+   */
   at(snapshot: Snapshot, target: ViewTarget): bigint {
     const before = this.#snapshot;
     if (before === undefined || this.#target !== target) this.reset(snapshot, target, overlaysOf(snapshot, target));
@@ -178,7 +186,7 @@ class OverlaysDigest {
     );
   }
 
-  /** Does nothing unless the digest is that of `before`. */
+  /** Advances the digest from `before` to `snapshot`. Does nothing unless the digest belongs to `before`. */
   advance(before: Snapshot, snapshot: Snapshot, diffs: readonly OverlayDiff[]): void {
     if (this.#snapshot !== before) return;
     this.#snapshot = snapshot;
@@ -188,20 +196,23 @@ class OverlaysDigest {
 
 /** The changes between two snapshots that the subscribers of a class share. */
 interface ClassChanges {
-  /** For each node, the Services of which its overlays may differ; see changedOwners. */
+  /** For each node, the Services whose overlays may differ on that node; see changedOwners. */
   readonly keysByNode: ReadonlyMap<string, readonly string[]>;
-  /** By the key of the Service. */
+  /** Differences by Service key. */
   readonly diffs: ReadonlyMap<string, ItemsDiff>;
   /** All operations in one frame. */
   readonly changes: Changes;
-  /** The same as compressed batches; {@link changes} if they are short. */
+  /** The same operations as compressed batches; equal to {@link changes} if they are short. */
   readonly packed: Changes;
 }
 
-/** Returns the changes of a class. *Cost:* the Services that changed, once for a pair of snapshots and a class. */
+/**
+ * Returns the changes of a class. *Cost:* proportional to the changed Services, once for each pair of snapshots and
+ * class.
+ */
 function classChanges(before: Snapshot, snapshot: Snapshot, viewClass: ViewClass): ClassChanges {
   const { byClass, keys, dependsOnZone } = changesByClass.of(before, snapshot);
-  // Without zone hints, all zones share what is encoded.
+  // Without zone hints, all zones share the encoded changes.
   const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
   return getOrMake(byClass, key, () => {
     const keysByNode = new Map<string, string[]>();
@@ -223,7 +234,10 @@ const changesByClass = new Between((before, snapshot) => {
   return { keys, dependsOnZone, byClass: new Map<string, ClassChanges>() };
 });
 
-/** Shorter changes are not compressed, in bytes: the saving would not be worth the decompression on each node. */
+/**
+ * Minimum size of changes that are compressed, in bytes. For shorter changes, the saving would not be worth the
+ * decompression on each node.
+ */
 const minPackedBytes = 16 * 1024;
 
 function encodeFrames(all: readonly Frame[]): Pick<ClassChanges, "changes" | "packed"> {

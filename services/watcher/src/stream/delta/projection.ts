@@ -6,13 +6,13 @@ import type { Snapshot } from "../../store/snapshot.ts";
 export interface Projection {
   /** The whole view of a snapshot, as puts. */
   whole(snapshot: Snapshot): Changes;
-  /** The changes from one snapshot to another; Reset and the whole view if they have little in common. */
+  /** The changes from one snapshot to another; Reset and the whole view if the snapshots have little in common. */
   between(before: Snapshot, snapshot: Snapshot): Changes;
-  /** The changes from the view with these digests to that of a snapshot. Undefined for views without digests. */
+  /** The changes from the view with these digests to the view of a snapshot. Undefined for views without digests. */
   resume?(snapshot: Snapshot, clientDigests: BucketDigests): Changes;
   /**
-   * The digest of the whole view (EmptyOp.Digest), computed from the snapshot and not from the operations that were
-   * sent. Undefined for views without digests. *Cost:* the items that changed since the last call.
+   * The digest of the whole view (EmptyOp.Digest), computed from the snapshot, not from the operations that were sent.
+   * Undefined for views without digests. *Cost:* proportional to the items that changed since the last call.
    */
   digest?(snapshot: Snapshot): bigint;
 }
@@ -20,9 +20,12 @@ export interface Projection {
 /** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
 export interface Changes {
   readonly isEmpty: boolean;
-  /** The only element of `frames`, if there is one that is already encoded. */
+  /** The only element of `frames`, if there is exactly one and it is already encoded. */
   readonly only?: Frame | undefined;
-  /** Encoded while they are read, which saves the memory of a whole view. {@link pause} lets other work run first. */
+  /**
+   * Returns the frames, which are encoded while they are read, so that a whole view is never in memory. At each {@link
+   * pause}, other work may run first.
+   */
   frames(): Iterable<Frame>;
 }
 
@@ -34,15 +37,15 @@ export function changesOf(frame: Frame): Changes {
 /** The changes between two equal views. */
 export const noChanges: Changes = { isEmpty: true, frames: () => [] };
 
-/** An empty frame, after a slice of work that has encoded nothing to write yet. */
+/** An empty frame, yielded after a slice of work that has not yet produced anything to write. */
 export const pause: Frame = Buffer.alloc(0);
 
 /** Maximum time between two pauses, in milliseconds. */
 const sliceMs = 5;
 
 /**
- * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes have their
- * turn while all endpoints of a large chunk are encoded.
+ * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes get a
+ * turn while the endpoints of a large chunk are encoded.
  */
 export function* inSlices<T>(
   items: Iterable<T>,
@@ -58,10 +61,12 @@ export function* inSlices<T>(
   }
 }
 
-/** Frames are joined up to this size, in bytes: a write costs more than a copy of this length. */
+/** Size up to which frames are joined, in bytes. A write costs more than a copy of this length. */
 const joinedBytes = 16 * 1024;
 
-/** Joins small frames, so that a reader that stops keeps a copy of few of them. Passes {@link pause} on. */
+/**
+ * Joins small frames, but only up to a limit, so that a reader that stops retains few copies. Passes {@link pause} on.
+ */
 export function* joinFrames(frames: Iterable<Frame>): Iterable<Frame> {
   let joined: Frame[] = [];
   let length = 0;

@@ -12,9 +12,9 @@ import { wholeView } from "./whole-view.ts";
 /**
  * Returns the first batch of a node that reconnects and sends the digests of the view that it holds.
  *
- * A view's items are spread over 1 024 buckets by the hash of their paths. The node sends the digest of each bucket
- * (8 KiB). The watcher compares them with the digests of the node's current view, and answers with Keep, which names
- * the buckets that the node keeps, and puts all items of the others:
+ * A view's items are distributed over 1 024 buckets by the hash of their paths. The node sends the digest of each
+ * bucket (8 KiB in all). The watcher compares these digests with those of the node's current view. It answers with
+ * Keep, which names the buckets that the node keeps, followed by puts of all items in the other buckets:
  *
  * ```text
  * node holds      7: c4   8: 55   9: 90
@@ -23,13 +23,13 @@ import { wholeView } from "./whole-view.ts";
  *                 then put and delete what differs for this node in bucket 8
  * ```
  *
- * The held view may come from any replica, at any time: equal items have equal bytes on all replicas of one version.
- * A node that misses most buckets gets the whole view, which is compressed in larger blocks. Remembering the changes of
- * each bucket would shorten the batches (3 instead of 211 KiB after 100 missed changes), but 1 000 nodes resume in the
- * same time; and a fresh replica, where most nodes resume, remembers nothing.
+ * The held view may come from any replica and any time, because equal items have equal bytes on all replicas of one
+ * version. A node that lacks most buckets gets the whole view, which is compressed in larger blocks. Remembering the
+ * changes of each bucket would shorten the batches (3 instead of 211 KiB after 100 missed changes), but 1 000 nodes
+ * would take just as long to resume, and a fresh replica, where most nodes resume, has nothing to remember.
  *
- * Calls `onOverlays` with the node's overlays when the first frame is read. *Cost:* the node's own endpoints and the
- * buckets that differ.
+ * Calls `onOverlays` with the node's overlays when the first frame is read. *Cost:* proportional to the node's own
+ * endpoints and to the buckets that differ.
  */
 export function resumeView(
   snapshot: Snapshot,
@@ -53,7 +53,7 @@ export function resumeView(
       yield keepFrame(encodeBuckets((bucket) => !isMissing.has(bucket)));
       const index = classIndex(snapshot, target.viewClass);
       const buckets = missing.map((number) => index.bucket(number));
-      // All Services first, because an endpoint needs its Service.
+      // All Services come first, because an endpoint needs its Service.
       for (const { services } of buckets) if (services.length > 0) yield services;
       for (const bucket of buckets) {
         const endpoints = target.request.takesBatches ? bucket.endpoints : bucket.plainEndpoints;
@@ -72,10 +72,10 @@ export function resumeView(
   };
 }
 
-/** If a node misses a larger share of the buckets, the whole view is shorter. */
+/** Maximum share of the buckets that a node may lack. Beyond it, the whole view is shorter. */
 const maxMissingShare = 1 / 2;
 
-/** Returns the digests by bucket of a whole view, as a node computes them. */
+/** Returns the bucket digests of a whole view, as a node computes them. */
 export function viewBuckets(
   snapshot: Snapshot,
   target: ViewTarget,

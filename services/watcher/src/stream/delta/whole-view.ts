@@ -13,11 +13,12 @@ import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 
 /**
- * A whole view: the chunks of Services that a class shares, and the overlays of the node. For a subscriber that
- * understands batches, the chunks are compressed, and the operations of the overlays follow. Calls `onOverlays` when the
- * first frame is read.
+ * Returns a whole view, which consists of the chunks of Services that a class shares and the overlays of the node. For
+ * a subscriber that understands batches, the chunks are compressed, and the operations of the overlays follow them.
+ * Calls `onOverlays` with these overlays when the first frame is read.
  *
- * *Cost:* the node's own endpoints. Chunks are encoded once, and again when one of their Services changes.
+ * *Cost:* proportional to the node's own endpoints. Chunks are encoded once, and again when one of their Services
+ * changes.
  */
 export function wholeView(
   snapshot: Snapshot,
@@ -52,8 +53,8 @@ export function wholeView(
 const plainSections = [serviceSection, podSection, anonymousSection];
 
 /**
- * The chunks in KPNG's order, with the node's own items in their place. Without the bytes of the chunks, a view of 50
- * 000 endpoints would take 100 ms in place of 10.
+ * Yields the chunks in KPNG's order, with the node's own items in their places. Without the encoded chunks, a view of
+ * 50 000 endpoints would take 100 ms instead of 10.
  */
 function* plainFrames(
   snapshot: Snapshot,
@@ -62,7 +63,7 @@ function* plainFrames(
 ): Iterable<Frame> {
   const chunks = serviceChunks.at(snapshot);
   const itemsByChunk = new Map<number, { readonly index: number; readonly items: readonly Item[] }[]>();
-  // `overlaysOf` has the same order.
+  // `overlaysOf` returns the overlays in the same order.
   for (const [at, key] of [...ownServices(snapshot, node.name)].entries()) {
     const number = chunkIndexOf(chunks, key);
     const index = chunks[number]?.services.findIndex((service) => service.key === key) ?? -1;
@@ -115,7 +116,7 @@ function framesIn(items: readonly Item[], section: number): Frame[] {
   return items.filter((item) => item.section === section).map(({ frame }) => frame);
 }
 
-/** The chunks of the class, compressed. */
+/** Yields the compressed chunks of the class. */
 function* packedFrames(snapshot: Snapshot, viewClass: ViewClass): Iterable<Frame> {
   for (const chunk of serviceChunks.at(snapshot)) {
     if (!chunk.packed.has(chunkClass(chunk, viewClass))) yield* encodeChunk(chunk, viewClass);
@@ -123,29 +124,29 @@ function* packedFrames(snapshot: Snapshot, viewClass: ViewClass): Iterable<Frame
   }
 }
 
-/** Yields the operations that turn the view of the class into that of the node. */
+/** Yields the operations that turn the view of the class into the view of the node. */
 function* corrections(overlays: readonly Overlay[]): Iterable<Frame> {
   const added = overlays.flatMap((overlay) => overlay.added).filter(({ section }) => section !== nodeSection);
   const replaced = new Set(added.map(({ path }) => path));
-  // An item that moves to another section is only put: both sections have the same set on the wire.
+  // An item that moves to another section is put but not deleted, because both sections have the same set on the wire.
   const deleted = overlays.flatMap(({ removed }) => removed).filter(({ path }) => !replaced.has(path));
   const ops = [...deleted.map(deleteFrameOf), ...added.map(({ frame }) => frame)];
   if (ops.length > 0) yield Buffer.concat(ops);
 }
 
 /**
- * Consecutive Services whose items are encoded together. All snapshots in which none of them changes share the chunk,
- * and everything that was encoded for it.
+ * Consecutive Services whose items are encoded together. Snapshots between which none of these Services changes share
+ * the chunk, and everything that was encoded for it.
  */
 interface ServiceChunk {
   /** Key of the first Service. */
   readonly start: string;
   readonly services: readonly ChunkService[];
-  /** The zones that hints of its Services name. */
+  /** The zones that hints in its Services name. */
   readonly hintedZones: ReadonlySet<string>;
-  /** By section and class. */
+  /** Keyed by section and class. */
   readonly plain: Map<string, PlainSection>;
-  /** By class. */
+  /** Keyed by class. */
   readonly packed: Map<string, readonly Frame[]>;
 }
 
@@ -154,10 +155,10 @@ interface ChunkService {
   readonly state: ServiceState;
 }
 
-/** Services in a new chunk. A chunk that grows to twice as many is split. */
+/** Number of Services in a new chunk. A chunk that grows to twice this number is split. */
 const servicesPerChunk = 64;
 
-/** The Services in the order of their keys. *Cost:* the chunks with Services that changed. */
+/** The chunks, in the order of their Services' keys. *Cost:* proportional to the chunks with changed Services. */
 const serviceChunks = new Derived<readonly ServiceChunk[]>([], (chunks, before, snapshot) => {
   const changes = new Map<number, string[]>();
   for (const key of changedServices(before, snapshot))
@@ -205,7 +206,7 @@ function encodeChunk({ services }: ServiceChunk, viewClass: ViewClass): Iterable
   );
 }
 
-/** All puts of a chunk, as compressed batches. */
+/** Returns all puts of a chunk, as compressed batches. */
 function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly Frame[] {
   return getOrMake(chunk.packed, chunkClass(chunk, viewClass), () =>
     packFrames(chunk.services.flatMap(({ state }) => itemsOf(state, viewClass).map(({ frame }) => frame))),
@@ -216,7 +217,7 @@ function itemsOf(state: ServiceState, viewClass: ViewClass): readonly Item[] {
   return state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass) : [];
 }
 
-/** Returns the key of a class in the caches of a chunk. All zones that no hint names share what is encoded. */
+/** Returns the key of a class in the caches of a chunk. All zones that no hint names share the encoded frames. */
 function chunkClass(chunk: ServiceChunk, viewClass: ViewClass): string {
   return viewClassOf(viewClass, sameZone(chunk, viewClass.zone)).key;
 }

@@ -28,22 +28,25 @@ export interface ServeOptions extends RoutesOptions, ClientLimits, ConnectionTim
   readonly tokens?: TokenChecker | undefined;
   /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
   readonly reloadMs?: number | undefined;
-  /** Registry for the metrics of connections. Default none. */
+  /** Registry for the connection metrics. Default: no metrics. */
   readonly registry?: Registry | undefined;
   readonly log: Log;
-  /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
+  /**
+   * Called once, when the server listens on all addresses, with the addresses that clients can dial (port 0 is
+   * resolved).
+   */
   readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
 }
 
-/** Maximum size of a request that the Connect library decodes, in bytes: 16 ms for a hostile one. */
+/** Maximum size of a request that the Connect library decodes, in bytes. A hostile request of this size takes 16 ms. */
 const maxDecodedBytes = 16 * 1024;
 
-/** Maximum size of the headers of a call, in bytes. Node.js allows 64 KiB; tokens of ServiceAccounts have 1 to 2 KiB. */
+/** Maximum size of the headers of a call, in bytes. Node.js allows 64 KiB; ServiceAccount tokens take 1 to 2 KiB. */
 const maxHeaderBytes = 16 * 1024;
 
 /**
- * Returns the handler of every call: it finds the rights of the client, refuses calls beyond a limit, and passes the
- * others to `makeGrpcWatch` or the Connect library, whose calls end when `stop` aborts.
+ * Returns the handler of every call. It determines the client's rights, refuses calls beyond a limit, and passes the
+ * other calls to `makeGrpcWatch` or the Connect library, whose calls end when `stop` aborts.
  */
 export function makeCallHandler(
   options: ServeOptions,
@@ -57,9 +60,9 @@ export function makeCallHandler(
     routes: makeRoutes({ ...options, refusals }, stop),
     readMaxBytes: maxDecodedBytes,
     shutdownSignal: stop,
-    // gRPC-Web is for browsers, and they use the status page.
+    // gRPC-Web would only serve browsers, which use the status page instead.
     grpcWeb: false,
-    // With small messages and many readers, compression of each stream would cost eight times the CPU.
+    // With small messages and many readers, compressing each stream would take eight times as much CPU time.
     acceptCompression: [],
   });
   return (request, response) => {
@@ -76,7 +79,7 @@ export function makeCallHandler(
     connection.callRate.add(1);
     if (peer !== "" && (isLarge || connection.callRate.pauseMs > 0)) {
       refusals.add(isLarge ? "headers" : "call-rate", peer);
-      // `destroy` alone would send NO_ERROR; with a code, it would report an error of the session.
+      // `destroy` alone would send NO_ERROR; with a code, it would raise a session error.
       session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
       session.destroy();
       return;
@@ -124,16 +127,17 @@ function refuseCall(request: Http2ServerRequest, response: Http2ServerResponse):
     response.writeHead(429);
     response.end(JSON.stringify({ code: "resource_exhausted", message }));
   }
-  // Discards the request.
+  // This discards the request.
   request.resume();
 }
 
 /**
- * Calls `begin` with the rights of the connection and of the call's token, at once if the token is known, otherwise when
- * it has been checked; never if the client cancels the call before. A refused token adds no rights, only the reason for
- * an error. When the token expires or is revoked, the signal `leave` aborts with UNAUTHENTICATED.
+ * Calls `begin` with the rights of the connection and of the call's token: immediately if the token is known, otherwise
+ * once the token has been checked. Does not call it if the client cancels the call first. A refused token adds no
+ * rights, only the reason for a later error. When the token expires or is revoked, the signal `leave` aborts with
+ * UNAUTHENTICATED.
  *
- * Until then nothing reads the request: the stream buffers its data and its end.
+ * Until `begin` is called, nothing reads the request; the stream buffers its data and its end.
  */
 function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: Call) => void): void {
   const { request } = call;
@@ -168,18 +172,20 @@ function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: C
   } else admit(result);
 }
 
-/** True if a call has a token, and its connection does not have every right already. */
+/** True if a call has a token and its connection does not already have every right. */
 function mayCheckToken({ headers }: Http2ServerRequest, rights: Rights, tokens: TokenChecker | undefined): boolean {
   const hasEverything = rights.nodes === "all" && rights.hasState && rights.hasInspection;
   return tokens !== undefined && headers.authorization !== undefined && !hasEverything;
 }
 
-/** Returns why the token is refused unchecked: over plain TCP, others may have read it. */
+/**
+ * Returns the reason for refusing the token without a check, because others may have read a token sent over plain TCP.
+ */
 function secrecyProblem({ socket }: Http2ServerRequest): string | undefined {
   return "encrypted" in socket && socket.encrypted ? undefined : "a token is accepted over TLS only";
 }
 
-/** True if the client cancelled the call, or its connection is closed. */
+/** True if the client has cancelled the call or its connection is closed. */
 function isOver({ stream }: Http2ServerRequest): boolean {
   if (!stream.closed && !stream.destroyed && !stream.aborted) return false;
   // After a reset without an error, Node.js would wait for the end of the data, which is never read.

@@ -19,8 +19,9 @@ export interface Call {
   readonly response: Http2ServerResponse;
   readonly rights: Rights;
   /**
-   * Aborts when the client should open its next call on another connection. Its reason is the error for the client. A
-   * handler that waits ends with this error; a handler that writes a batch completes the batch first.
+   * Aborts when the client should open its next call on another connection. The signal's reason is the error for the
+   * client. A handler that is waiting ends with this error; a handler that is writing a batch completes the batch
+   * first.
    */
   readonly leave: AbortSignal;
 }
@@ -45,8 +46,8 @@ export function formatPeer(socket: { remoteAddress?: string | undefined; remoteP
 /**
  * Returns the handler of all requests that the Connect library answers.
  *
- * It replaces connectNodeAdapter because of the log: the adapter prints every client disconnect to the console, and
- * with thousands of nodes, clients disconnect all the time.
+ * It replaces connectNodeAdapter, which prints every client disconnect to the console. With thousands of nodes, clients
+ * disconnect all the time.
  */
 export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) {
   const router = createConnectRouter(options);
@@ -57,7 +58,7 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
     if (handler === undefined) {
       response.writeHead(404);
       response.end();
-      // Discards the request, which would stay in memory until the client ends it.
+      // This discards the request, which would otherwise stay in memory until the client ends it.
       request.resume();
       return;
     }
@@ -66,7 +67,7 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
     try {
       universal = universalRequestFromNodeRequest(request, response, undefined, values);
     } catch (error) {
-      // It throws for a request without a host, or with an invalid one.
+      // The handler throws if the request has no host or an invalid one.
       log.debug("request refused: invalid host", { rpc: handler.requestPath, reason: reasonOf(error) });
       response.writeHead(400);
       response.end();

@@ -15,8 +15,9 @@ import type { WatchSink, WatchStream } from "../session/watch-stream.ts";
 import { type Call, formatPeer } from "./connect-handler.ts";
 
 /**
- * Returns the handler of Watch calls, by gRPC only; it returns false for other methods. All streams share the frames:
- * with 500 streams, a message of 200 bytes takes 8 µs of CPU each, and 42 µs in connect-node, which encodes it for each.
+ * Returns the handler of Watch calls, which supports only gRPC and returns false for other methods. All streams share
+ * the frames. With 500 streams, a message of 200 bytes takes 8 µs of CPU time per stream; in connect-node, which
+ * encodes it for each stream, it would take 42 µs.
  */
 export function makeGrpcWatch(options: GrpcWatchOptions): (call: Call, connection: Connection) => boolean {
   const { hasLocalApi = true, hasGlobalApi = true } = options;
@@ -38,7 +39,7 @@ export function makeGrpcWatch(options: GrpcWatchOptions): (call: Call, connectio
     }
     response.writeHead(415);
     response.end();
-    // Discards the request.
+    // This discards the request.
     request.resume();
     return true;
   };
@@ -48,27 +49,30 @@ interface GrpcWatchOptions extends WatchContext {
   readonly hasLocalApi?: boolean | undefined;
   readonly hasGlobalApi?: boolean | undefined;
   readonly admission: Admission;
-  /** Interval of pings, in milliseconds, for a response header. */
+  /** Interval between pings, in milliseconds, which a response header announces. */
   readonly pingMs: number;
   readonly log: Log;
 }
 
-/** Maximum size of a request, in bytes: ours have up to 8 KiB of digests. A hostile one takes 16 ms to decode. */
+/**
+ * Maximum size of a request, in bytes. Our requests contain up to 8 KiB of digests. Decoding a hostile request of this
+ * size takes 16 ms.
+ */
 const maxRequestBytes = 16 * 1024;
 
-/** Maximum size of a request that is recognized when it is repeated, in bytes. */
+/** Maximum size of a request that is recognized when the client repeats it, in bytes. */
 const maxRepeatedBytes = 1_024;
 
 /**
- * Requests other than repetitions that a stream may send at once, and per second after that. Our nodes send at most ten
- * acknowledgements per second (`ackIntervalFor`), and a request for every 16 batches.
+ * Number of requests, except repetitions, that a stream may send in a burst, and per second after that. Our nodes send
+ * at most ten acknowledgements per second (`ackIntervalFor`), and one request for every 16 batches.
  */
 const [burst, perSecond] = [100, 20];
 
 /**
- * Connects an HTTP/2 stream to a `WatchStream`. It uses the stream itself, because Node.js's request and response would
- * buffer everything a second time. While the `WatchStream` is full, or the client exceeds a rate, it does not read, and
- * further requests wait in the client's flow-control window.
+ * Connects an HTTP/2 stream to a `WatchStream`. It uses the stream directly, because Node.js's request and response
+ * objects would buffer everything a second time. While the `WatchStream` is full or the client exceeds a rate, nothing
+ * is read, and further requests wait in the client's flow-control window.
  */
 class GrpcWatch<M extends DescMessage> implements WatchSink {
   readonly #schema: M;
@@ -80,9 +84,12 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
   readonly #watch: WatchStream<MessageShape<M>>;
   #messages = new MessageSplitter(maxRequestBytes);
   readonly #rate = new Rate(burst, perSecond);
-  /** KPNG's clients repeat one request for each batch. Equal bytes give the same object, which is decoded once. */
+  /**
+   * KPNG's clients repeat one request for each batch. Requests with equal bytes yield the same object, which is decoded
+   * only once.
+   */
   #first: { readonly bytes: Uint8Array; readonly request: MessageShape<M> } | undefined;
-  /** Ends the pause after the client has sent more than it may. */
+  /** Timer that ends the pause after the client has exceeded a rate. */
   #pause: NodeJS.Timeout | undefined;
   #isComplete = false;
   #isOver = false;
@@ -109,14 +116,15 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     const { request, response, leave } = this.#call;
     const stream = this.#stream;
     stream.once("close", this.#onGone);
-    // If the client resets the stream without an error, or closes the connection, Node.js destroys the stream only after
-    // all pending writes, which never complete then. Without this listener, the stream would never end.
+    // If the client resets the stream without an error, or closes the connection, Node.js destroys the stream only
+    // after all pending writes, which then never complete. Without this listener, the stream would never end.
     stream.once("aborted", this.#onGone);
-    // "close" follows. An "error" event without a listener would end the process.
+    // A "close" event follows. An "error" event without a listener would end the process.
     stream.on("error", (error) => log.debug("client disconnected", { rpc: request.url, reason: reasonOf(error) }));
     const stale = subscribers.store.currency.staleReason === undefined ? {} : { [staleHeader]: "1" };
     response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs), ...stale });
-    // After the header, because the end of a call sends one itself, and a second one throws.
+    // This listener is added after the header has been sent, because ending a call also sends a header, and a second
+    // header would throw.
     leave.addEventListener("abort", this.#onLeave, { once: true });
     if (leave.aborted) this.#onLeave();
     if (this.#peer !== "") admission.countMemory(stream, () => this.#messages.unreadBytes);
@@ -138,7 +146,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
   }
 
   room(): void {
-    // Asynchronously, because the stream calls this before it has finished its own step.
+    // This runs asynchronously, because the stream calls `room` before it has finished its own step.
     if (this.#stream.isPaused()) queueMicrotask(this.#takeAll);
   }
 
@@ -146,15 +154,15 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     this.#forget();
     if (this.#stream.destroyed) return;
     const { response } = this.#call;
-    // Through the response: with a request listener, trailers of the stream would be sent twice.
+    // The trailers are set on the response. With a request listener, trailers set on the stream would be sent twice.
     response.addTrailers({
       ...Object.fromEntries(failure?.metadata ?? []),
       "grpc-status": String(failure?.code ?? 0),
-      // Not encodeURIComponent: grpc-js does not decode an encoded comma.
+      // encodeURIComponent would not work here, because grpc-js does not decode an encoded comma.
       ...(failure === undefined ? {} : { "grpc-message": encodeURI(failure.rawMessage) }),
     });
     response.end();
-    // Discards further input.
+    // This discards further input.
     this.#stream.resume();
   }
 
@@ -183,13 +191,16 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     } catch (error) {
       this.#watch.abort(ConnectError.from(error));
     }
-    // A stream that is over discards its input; paused, it would not close until the connection does.
+    // A stream that is over discards its input. If it were paused, it would not close until the connection closes.
     if (this.#isOver) return;
     if (this.#watch.isFull || this.#pause !== undefined) this.#stream.pause();
     else if (this.#stream.isPaused()) this.#stream.resume();
   };
 
-  /** Asked before each message, so that many new streams together keep to the rate of their connection. */
+  /**
+   * True if a rate is exceeded; reading then resumes after a pause. This is checked before each message, so that many
+   * new streams together stay within the rate of their connection.
+   */
   #mustPause(): boolean {
     if (this.#pause !== undefined) return true;
     const pauseMs = Math.max(this.#rate.pauseMs, this.#connection.requestRate.pauseMs);
@@ -213,7 +224,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
     this.#watch.take(request);
   }
 
-  /** Errors: INVALID_ARGUMENT. */
+  /** Decodes a request. Errors: INVALID_ARGUMENT. */
   #decode(bytes: Uint8Array): MessageShape<M> {
     try {
       return fromBinary(this.#schema, bytes);
@@ -224,14 +235,16 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
 
   #forget(): void {
     this.#isOver = true;
-    // Frees what has arrived: a client may leave its half of the stream open.
+    // This frees the received data, because a client may leave its half of the stream open.
     this.#messages = new MessageSplitter(maxRequestBytes);
     clearTimeout(this.#pause);
     this.#call.leave.removeEventListener("abort", this.#onLeave);
   }
 }
 
-/** Splits the data of a gRPC request into messages. *Bound:* a message of `maxBytes`, and the chunks after it. */
+/**
+ * Splits the data of a gRPC request into messages. *Bound:* one message of `maxBytes`, and the chunks that follow it.
+ */
 class MessageSplitter {
   readonly #maxBytes: number;
   /** Bytes of incomplete messages. */
@@ -245,7 +258,7 @@ class MessageSplitter {
     return this.#unread.length;
   }
 
-  /** Copies the unread bytes: a chunk retains everything that was read from the socket with it. */
+  /** Copies the unread bytes, because a chunk retains all data that was read from the socket together with it. */
   compact(): void {
     if (this.#unread.buffer.byteLength > 2 * this.#unread.length) this.#unread = new Uint8Array(this.#unread);
   }
@@ -273,7 +286,9 @@ class MessageSplitter {
     return unread.subarray(frameHeaderBytes, end);
   }
 
-  /** Call at the end of the request. Errors: ConnectError INVALID_ARGUMENT if it ends inside a message. */
+  /**
+   * To be called at the end of the request. Errors: ConnectError INVALID_ARGUMENT if the request ends inside a message.
+   */
   end(): void {
     const { length } = this.#unread;
     if (length > 0) throw new ConnectError(`the request ends ${length} bytes into a message`, Code.InvalidArgument);

@@ -39,7 +39,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
         .whole(snapshot)
         .frames()
         [Symbol.iterator]();
-      // In short steps, so that it does not delay nodes.
+      // The view is read in short steps, so that this call does not delay nodes.
       for (let isEnd = false; !isEnd && !signal.aborted; ) {
         isEnd = await subscribers.scheduler.run("query", () => {
           const { done, value: frames } = batches.next();
@@ -60,7 +60,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
   };
 }
 
-/** Maximum number of objects in an answer, which the library encodes in one piece: 50 ms. */
+/** Maximum number of objects in an answer. The library encodes the answer in one piece, which takes up to 50 ms. */
 const maxObjects = 5_000;
 
 const tooLarge = `the view has more than ${maxObjects} objects, too many for one answer: call localv1.Sets/Watch`;

@@ -6,7 +6,7 @@ import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/
 import type { Scheduler } from "../session/scheduler.ts";
 
 /**
- * Adds grpc.reflection.v1 for the proto files of `services`. Tools such as grpcurl call it to learn the services and
+ * Adds grpc.reflection.v1 for the proto files of `services`. Tools such as grpcurl use it to discover the services and
  * messages of this watcher.
  */
 export function addReflection(router: ConnectRouter, services: readonly DescService[], scheduler: Scheduler): void {
@@ -14,7 +14,7 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
   async function* serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
     for await (const request of requests) {
       const { messageRequest } = request;
-      // Scheduled, because these streams need no right and must not delay nodes.
+      // The answer is scheduled, because these streams need no right and must not delay nodes.
       const messageResponse = await scheduler.run("query", () => answer(messageRequest, index));
       yield { validHost: request.host, originalRequest: request, messageResponse };
     }
@@ -28,7 +28,7 @@ interface Index {
   readonly registry: Registry;
 }
 
-/** Returns the files and all that they import, by name. */
+/** Returns the files and all files that they import, by name. */
 function withImports(files: readonly DescFile[], all = new Map<string, DescFile>()): ReadonlyMap<string, DescFile> {
   for (const file of files) {
     if (all.has(file.proto.name)) continue;
@@ -67,7 +67,7 @@ function failure(errorCode: Code, errorMessage: string) {
   return { case: "errorResponse" as const, value: { errorCode, errorMessage } };
 }
 
-/** A file and all its imports. */
+/** Returns the descriptors of a file and of all its imports. */
 function descriptors(file: DescFile | undefined, what: string) {
   if (file === undefined) return failure(Code.NotFound, `${what} not found`);
   const fileDescriptorProto = [...withImports([file]).values()].map((one) =>

@@ -8,11 +8,12 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Gauge, type Registry } from "prom-client";
 
 /**
- * Reads the TLS files of the listeners now and then, and gives changed ones to the servers, so that a renewed
- * certificate needs no restart. Open connections continue, also after a change of the CA, until their maximum age.
+ * Rereads the listeners' TLS files regularly, and passes changed files to the servers, so that a renewed certificate
+ * needs no restart. Open connections continue until their maximum age, even after a change of the CA.
  *
- * Files that cannot be used are logged once, and the servers keep the last ones. The health part `certificate` says so,
- * and when the certificate expires, from two weeks before. Returns the timer, which the caller clears.
+ * Unusable files are logged once, and the servers keep the previous files. The health part `certificate` reports such
+ * files and, from two weeks before its expiry, the certificate's expiry date. Returns the timer, which the caller
+ * clears.
  */
 export function reloadTls(
   read: ReadTls<ServerTlsFiles>,
@@ -24,7 +25,7 @@ export function reloadTls(
     try {
       const files = read();
       if (!isDeepStrictEqual(files, current)) {
-        // Checks the whole chain, and the strength of the key.
+        // This checks the whole chain and the strength of the key.
         createSecureContext({ ...files, minVersion: minTlsVersion });
         for (const server of servers) server.setSecureContext({ ...files, minVersion: minTlsVersion });
         current = files;
@@ -39,7 +40,7 @@ export function reloadTls(
     report();
   };
   const report = (): void => {
-    // The first certificate of a chain counts.
+    // This reads the first certificate of the chain.
     const { validToDate } = new X509Certificate(current.cert);
     expiry.set({ use: "serving" }, validToDate.getTime() / 1000);
     const leftMs = validToDate.getTime() - wallClockMs();
@@ -51,19 +52,24 @@ export function reloadTls(
   return setInterval(reload, intervalMs).unref();
 }
 
-/** How long before its expiry a certificate is reported, in milliseconds: as in the alert KpngCertificateExpires. */
+/**
+ * Time before its expiry from which a certificate is reported, in milliseconds. The alert KpngCertificateExpires uses
+ * the same time.
+ */
 const warnMs = 14 * 86_400_000;
 
 interface Reload {
   readonly servers: readonly { setSecureContext(options: SecureContextOptions): void }[];
-  /** Interval between two reads, in milliseconds. A mounted Secret itself changes up to a minute late. */
+  /** Interval between two reads, in milliseconds. A mounted Secret itself is updated up to a minute late. */
   readonly intervalMs: number;
   readonly log: Log;
   readonly health: Health;
   readonly expiry: Gauge<"use">;
 }
 
-/** Registers the metric of the certificate that the listeners show. Without a certificate there is no series. */
+/**
+ * Registers the metric of the expiry of the listeners' certificate. Without a certificate, the metric has no series.
+ */
 export function makeCertificateExpiry(registry: Registry): Gauge<"use"> {
   return new Gauge({
     name: "kpng_certificate_expiry_timestamp_seconds",

@@ -17,7 +17,7 @@ import { leaveKey, rightsKey } from "./connect-handler.ts";
 import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
-/** Returns a function that registers the services other than Watch. `stop` ends what they observe. */
+/** Returns a function that registers the services other than Watch. `stop` ends the calls that observe changes. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   const apis = [
@@ -42,12 +42,12 @@ export interface MoreService {
   readonly addTo: (router: ConnectRouter) => void;
 }
 
-/** Parts of the watcher that the services need, and which services are registered. */
+/** The parts of the watcher that the services need, and options that select the services to register. */
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
-  /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
+  /** True to serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
   readonly hasLocalApi?: boolean | undefined;
-  /** Serve globalv1 (`--globalv1-api`). Default true. */
+  /** True to serve globalv1 (`--globalv1-api`). Default true. */
   readonly hasGlobalApi?: boolean | undefined;
   readonly moreServices?: readonly MoreService[] | undefined;
 }
@@ -89,7 +89,10 @@ function healthService(
   };
 }
 
-/** Implements kpng.position.v1.PositionService, from memory: no client causes requests to the API server. */
+/**
+ * Implements kpng.position.v1.PositionService. It answers from memory, so that no client can cause requests to the API
+ * server.
+ */
 function positionService({ currency }: Store): ServiceImpl<typeof PositionService> {
   return {
     check(_request, { values }) {

@@ -22,9 +22,9 @@ import type { RoutesOptions } from "./routes.ts";
  * Serves gRPC and Connect over HTTP/2 on every address.
  *
  * When the signal aborts, the task becomes not ready, accepts no more connections, and drains the open ones one after
- * the other. The store must keep running until the task has resolved.
+ * another. The store must keep running until the task has resolved.
  *
- * Errors: BAD_OPTION from this call; LISTEN_FAILED from the task, which then serves no address.
+ * Errors: this function throws BAD_OPTION; the task rejects with LISTEN_FAILED, and then serves no address.
  */
 export function serveTask(options: ServeOptions): Task {
   const addresses = options.listen.map(parseListenAddress);
@@ -91,8 +91,8 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
 }
 
 /**
- * Returns a transport to a watcher in the same process: HTTP/2 over streams in memory. A backend gets the same messages
- * as over the network, and every right, as over a unix socket. The connections end when `stop` aborts.
+ * Returns a transport to a watcher in the same process, which uses HTTP/2 over in-memory streams. A backend gets the
+ * same messages as over the network, and every right, as over a unix socket. The connections end when `stop` aborts.
  */
 export function localTransport(options: RoutesOptions & Pick<ServeOptions, "log">, stop: AbortSignal): Transport {
   const registry = new Registry();
@@ -116,25 +116,28 @@ export function localTransport(options: RoutesOptions & Pick<ServeOptions, "log"
   });
 }
 
-/** Closes a server, but not its connections, as `close` of an HTTP/2 server does: they are drained. */
+/**
+ * Closes a server but not its connections, which are drained instead. `close` of an HTTP/2 server would close them,
+ * too.
+ */
 function stopAccepting(server: Server): void {
   Server.prototype.close.call(server);
 }
 
 /**
- * Maximum number of concurrent streams of one connection: the least that RFC 9113 recommends. A node or a relay needs
- * one or two, and a query up to 32. nghttp2 refuses further ones before Node.js creates objects for them, so it also
- * limits what one read of a hostile client can make.
+ * Maximum number of concurrent streams per connection: the lowest number that RFC 9113 recommends. A node or a relay
+ * needs one or two streams, and a query up to 32. nghttp2 refuses further streams before Node.js creates objects for
+ * them, so this also limits the number of objects that one read from a hostile client can create.
  */
 const maxStreamsPerConnection = 100;
 
 /**
- * Calls that a client may cancel at once on a connection (CVE-2023-44487), and per second after that. Node.js ignores
- * one without the other: it would allow 1000 at once.
+ * Number of calls that a client may cancel on a connection in a burst, and per second after that (CVE-2023-44487).
+ * Node.js ignores the setting unless both are given, and would then allow a burst of 1000.
  */
 const resetLimit = { streamResetBurst: 100, streamResetRate: 33 };
 
-/** Returns the server of one address, with TLS or without, not yet listening. */
+/** Creates the server for one address, with or without TLS. The server does not listen yet. */
 function makeServer(
   address: ListenAddress,
   options: ServeOptions,
@@ -144,16 +147,17 @@ function makeServer(
   const { tls, log } = options;
   const limits = { settings: { maxConcurrentStreams: maxStreamsPerConnection }, ...resetLimit };
   const isUnix = address.kind === "unix";
-  // File permissions protect a unix socket, and its clients do not speak TLS.
+  // A unix socket is protected by file permissions, and its clients do not use TLS.
   const files = isUnix ? undefined : tls?.();
   const server = files
     ? createSecureServer(
         {
           ...files,
-          // Without a CA of our own, Node.js would trust certificates of the public ones.
+          // Without a configured CA, Node.js would trust certificates from public CAs.
           requestCert: files.ca !== undefined,
-          // A client whose certificate is not accepted has no rights, and is told why by the refusal of its calls. If
-          // anonymous clients have every right, the handshake refuses it: there the CA alone decides who is let in.
+          // A client whose certificate is not accepted has no rights, and the refusal of its calls gives the reason. If
+          // anonymous clients have every right, the handshake refuses such a client, because then the CA alone decides
+          // who is admitted.
           rejectUnauthorized: options.allowsAnonymous === true && options.tokens === undefined,
           minVersion: minTlsVersion,
           handshakeTimeout: handshakeMs,
@@ -178,7 +182,7 @@ function makeServer(
   return server;
 }
 
-/** Logs the addresses whose clients can prove no identity, and are therefore refused. */
+/** Logs the addresses whose clients cannot prove an identity and are therefore refused. */
 function warnOfRefusal(addresses: readonly ListenAddress[], { tls, allowsAnonymous, log }: ServeOptions): void {
   if (tls !== undefined || allowsAnonymous === true) return;
   for (const address of addresses) {

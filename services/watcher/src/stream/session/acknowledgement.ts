@@ -1,16 +1,16 @@
 import type { Ack } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** The report of a subscriber about the revisions that it was sent; see Ack. */
+/** A subscriber's report about the revisions that were sent to it; see Ack. */
 export interface Acknowledgement {
-  /** Newest revision that the subscriber has applied; 0 for none. */
+  /** Newest revision that the subscriber has applied; 0 if it has applied none. */
   readonly applied: number;
   /** Revision that the subscriber could not apply; 0 if the last attempt succeeded. Default 0. */
   readonly failed?: number;
   readonly error?: string;
   readonly timings?: ApplyTimings | undefined;
-  /** How long ago the subscriber applied it, in milliseconds. Default 0. */
+  /** Time since the subscriber applied `applied`, in milliseconds. Default 0. */
   readonly ageMs?: number;
-  /** Revisions that were applied before and not acknowledged yet, oldest first. Default none. */
+  /** Revisions that were applied before `applied` and have not been acknowledged yet, oldest first. Default none. */
   readonly earlier?: readonly EarlierApplied[];
 }
 
@@ -31,7 +31,7 @@ export function readAcknowledgement({
   return { applied: Number(Applied), failed: Number(Failed), error, timings, ageMs: ageOf(Number(AgeMicros)), earlier };
 }
 
-/** How long the stages of applying a batch took on the node, in milliseconds. */
+/** Durations of the stages of applying a batch on the node, in milliseconds. */
 export interface ApplyTimings {
   readonly waitMs: number;
   readonly renderMs: number;
@@ -39,8 +39,9 @@ export interface ApplyTimings {
 }
 
 /**
- * Returns the minimum time between two acknowledgements of a stream, in milliseconds. Together, nodes send 1 000 per
- * second up to 2 000 streams; beyond that, each sends one in 2 seconds.
+ * Returns the minimum time between two acknowledgements on a stream, in milliseconds. With up to 2 000 streams, all
+ * nodes together send at most 1 000 acknowledgements per second; beyond that, each node sends at most one every 2
+ * seconds.
  */
 export function ackIntervalFor(openCount: number): number {
   return Math.min(Math.max(openCount, 100), 2_000);
@@ -52,7 +53,7 @@ interface EarlierApplied {
   readonly ageMs: number;
 }
 
-/** Maximum number of earlier revisions in an acknowledgement. `openLocalWatch` refuses one with more. */
+/** Maximum number of earlier revisions in an acknowledgement. `openLocalWatch` refuses an acknowledgement with more. */
 export const maxEarlier = 32;
 
 /** Cap on the ages that nodes report, in milliseconds. */

@@ -9,8 +9,9 @@ import type { Batch } from "./rounds.ts";
 import type { Subscribers } from "./subscribers.ts";
 
 /**
- * Returns the sync marker that ends a batch; KPNG's empty one for subscribers without the extended feature. Subscribers
- * that advance between the same two snapshots share it, or get a copy with the digest of their own view.
+ * Returns the sync marker that ends a batch; for subscribers without the extended feature, it is KPNG's empty marker.
+ * Subscribers that advance between the same two snapshots share the marker, or get a copy with the digest of their own
+ * view.
  */
 export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: boolean): Marker {
   if (!toExtended) return plainMarker;
@@ -21,11 +22,11 @@ export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: b
   return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
 }
 
-/** A sync marker, encoded with the digest of a view or without one. */
+/** A sync marker that can be encoded with or without the digest of a view. */
 export class Marker {
   readonly frame: Frame;
   readonly #fields: MarkerFields;
-  /** The frame with {@link placeholder} as its digest. */
+  /** The encoded marker with {@link placeholder} as its digest. */
   #template: Buffer | undefined;
 
   constructor(fields: MarkerFields) {
@@ -33,7 +34,7 @@ export class Marker {
     this.#fields = fields;
   }
 
-  /** *Cost:* a copy of the marker. */
+  /** Returns the marker with a digest. *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
     this.#template ??= Buffer.from(syncFrame({ ...this.#fields, Digest: placeholder }));
     const copy = Buffer.from(this.#template);
@@ -44,7 +45,7 @@ export class Marker {
 
 type MarkerFields = MessageInitShape<typeof EmptyOpSchema>;
 
-/** A digest whose bytes no other field contains: they show where the digest is in an encoded marker. */
+/** A digest whose bytes occur in no other field, so that they show the position of the digest in an encoded marker. */
 const placeholder = 0xfedc_ba98_7654_3210n;
 const placeholderBytes = Buffer.from("1032547698badcfe", "hex");
 
@@ -85,11 +86,11 @@ function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext)
 const recentMs = 30_000;
 
 /**
- * Returns the traces of the revisions in a batch, newest first. The first batch of a stream has the traces of the last
- * 30 s, whose changes the node may have missed.
+ * Returns the traces of the revisions in a batch, newest first. The first batch of a stream contains the traces of the
+ * last 30 s, because the node may have missed their changes.
  *
- * Not every node records its part of a trace, which would make thousands of spans. `tracedNodes` is the share of nodes
- * that do: the number that the trace asks for, divided by the number of open streams.
+ * Only some nodes record their part of a trace, because otherwise there would be thousands of spans. `tracedNodes` is
+ * this share of the nodes: the number that the trace asks for, divided by the number of open streams.
  */
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,

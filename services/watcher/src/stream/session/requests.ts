@@ -24,7 +24,8 @@ export interface ProxyNames {
 }
 
 /**
- * Returns the proxy names of the options `--service-proxy-name`; without any, all are served, and the default is "".
+ * Returns the proxy names from the options `--service-proxy-name`. Without such options, all names are served, and the
+ * default is "".
  */
 export function proxyNamesOf(options: readonly string[]): ProxyNames {
   return { standard: options[0] ?? "", allowed: options.length === 0 ? undefined : options };
@@ -47,7 +48,7 @@ export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
   throw new ConnectError(`waiting for the first list of ${missingKinds.join(", ")}`, Code.Unavailable);
 }
 
-/** Counts a request that exceeds a limit, and returns the error that ends its call. */
+/** Counts a request that exceeds a limit, and returns the error that ends the call. */
 function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
   refusals?.add("request", peer, { reason });
   return new ConnectError(reason, Code.InvalidArgument);
@@ -56,14 +57,14 @@ function refuseRequest(refusals: Refusals | undefined, peer: string, reason: str
 /** Maximum number of batches in one request. */
 const maxCount = 1_000;
 
-/** Returns the digests of the view that the subscriber has; undefined if it has none. Errors: INVALID_ARGUMENT. */
+/** Returns the digests of the view that the subscriber holds; undefined if it sent none. Errors: INVALID_ARGUMENT. */
 function readDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
   const digests = BucketDigests.fromBytes(bytes);
   if (digests !== undefined || bytes.length === 0) return digests;
   throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
 }
 
-/** Returns the node name of a request. Errors: INVALID_ARGUMENT for a name that is too long for Kubernetes. */
+/** Returns the node name of a request. Errors: INVALID_ARGUMENT if the name is too long for Kubernetes. */
 export function readNodeName(name: string): string {
   if (name.length > 253) {
     throw new ConnectError(`the node name has ${name.length} characters, more than 253`, Code.InvalidArgument);
@@ -71,7 +72,7 @@ export function readNodeName(name: string): string {
   return name;
 }
 
-/** Returns the proxy name of a request. Errors: INVALID_ARGUMENT if it is not served. */
+/** Returns the proxy name of a request. Errors: INVALID_ARGUMENT if that name is not served. */
 export function readProxyName(name: string, names: ProxyNames): string {
   if (name === "") return names.standard;
   if (names.allowed !== undefined && !names.allowed.includes(name)) {
@@ -83,17 +84,17 @@ export function readProxyName(name: string, names: ProxyNames): string {
   return name;
 }
 
-/** The parts of the watcher that all Watch calls share. */
+/** Parts of the watcher that all Watch calls share. */
 export interface WatchContext {
   readonly proxyNames: ProxyNames;
   readonly subscribers: Subscribers;
-  /** Counts requests that exceed a limit. Default not counted. */
+  /** Counts requests that exceed a limit. Default: they are not counted. */
   readonly refusals?: Refusals | undefined;
 }
 
 /** The client of a Watch call. */
 interface WatchClient {
-  /** See formatPeer. */
+  /** The client's address; see formatPeer. */
   readonly peer: string;
   readonly rights: Rights;
   /** The HTTP header user-agent; undefined if absent. */
@@ -103,7 +104,7 @@ interface WatchClient {
 /** Opens a Watch call. The caller closes it when the client disconnects. */
 export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, sink: WatchSink) => WatchStream<Request>;
 
-/** Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its requests to a `WatchStream`. */
+/** Opens a call of localv1.Sets.Watch: registers a subscriber and connects its requests to a `WatchStream`. */
 export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers, refusals } = context;
   const subscriber = subscribers.add("local", peer, isTool(userAgent));
@@ -136,7 +137,7 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
 
-/** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
+/** Opens a call of globalv1.Sets.Watch, which sends the state of the whole cluster to relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers } = context;
   const subscriber = subscribers.add("global", peer, isTool(userAgent));
@@ -155,7 +156,10 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, righ
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
 
-/** True if a client is a tool of people, which does not describe itself, and is not KPNG's ("grpc-go/"). */
+/**
+ * True if a client is a tool that people use. Such tools send no description of themselves, so they are recognized by
+ * their user agent. KPNG's clients ("grpc-go/") are not tools.
+ */
 function isTool(userAgent: string | undefined): boolean {
   return /^(grpcurl|curl|evans|buf|httpie|wget|postman|mozilla)\b/i.test(userAgent ?? "");
 }

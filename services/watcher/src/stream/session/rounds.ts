@@ -6,13 +6,13 @@ import type { Changes, Projection } from "../delta/projection.ts";
 import type { Scheduler } from "./scheduler.ts";
 
 /**
- * Advances all subscribers of a store from one snapshot to the next in rounds. While some of them wait for their turn,
- * the target snapshot stays the same; later changes belong to the next round. If each one advanced to the newest
- * snapshot at its turn, soon no two would advance between the same two snapshots, and each difference would be
- * computed, encoded and compressed for one subscriber.
+ * Advances all subscribers of a store from one snapshot to the next in rounds. While some subscribers wait for their
+ * turn, the target snapshot stays the same; later changes belong to the next round. If each subscriber advanced to the
+ * newest snapshot at its turn, soon no two of them would advance between the same two snapshots, and each difference
+ * would be computed, encoded and compressed for a single subscriber.
  *
- * A change outside a round starts one at once. First batches get their share of the thread between two rounds, and
- * during one that takes longer than 100 ms; see `Scheduler`.
+ * A change that arrives outside a round starts a round immediately. First batches get their share of the thread between
+ * two rounds, and during any round that takes longer than 100 ms; see `Scheduler`.
  *
  * *Bound:* one entry for each waiting subscriber.
  */
@@ -36,13 +36,13 @@ export class Rounds {
     this.#target = store.snapshot;
   }
 
-  /** The target snapshot: the one of the round in progress, otherwise the newest. */
+  /** The target snapshot of the round in progress; if there is no round, the newest snapshot. */
   get snapshot(): Snapshot {
     if (!this.#isInProgress) this.#target = this.#store.snapshot;
     return this.#target;
   }
 
-  /** Calls back once, when the next round begins, unless cancelled. */
+  /** Calls `callback` once, when the next round begins, unless `cancelNext` is called first. */
   callNext(callback: () => void): void {
     this.#subscribers.call(callback);
     if (!this.#isInProgress) this.#store.callNext(this.#onStored);
@@ -61,10 +61,10 @@ export class Rounds {
     this.#scheduler.schedule("round", this.#onDone);
   }
 
-  /** All subscribers of the round have had their turn. */
+  /** Ends the round, after all its subscribers have had their turn. */
   #end(): void {
     if (this.#store.snapshot !== this.#target) {
-      // Requests that have arrived are read first: their subscribers take part in the next round from its start.
+      // Pending requests are read first, so that their subscribers take part in the next round from its start.
       setImmediate(() => setImmediate(this.#onNext));
       return;
     }
@@ -74,8 +74,9 @@ export class Rounds {
 }
 
 /**
- * The snapshot that one subscriber was last sent, and the source of its next batch: the difference to the target of the
- * round. A subscriber that lags retains that snapshot, of which only the replaced objects are not shared.
+ * The snapshot that was last sent to one subscriber. Its next batch is the difference from this snapshot to the target
+ * of the round. A subscriber that lags keeps its snapshot in memory, but shares all objects that have not been replaced
+ * since.
  */
 export class Subscription {
   readonly #rounds: Pick<Rounds, "snapshot">;
@@ -94,19 +95,19 @@ export class Subscription {
     return this.#projection;
   }
 
-  /** Newest revision that did not change the view after the batches so far; 0 for none. */
+  /** Newest revision after the last batch that did not change the view; 0 if there is none. */
   get quietRevision(): number {
     return this.#quietRevision;
   }
 
-  /** The revision that the subscriber has once the last batch is sent; 0 before the first batch. */
+  /** The revision that the subscriber has once the last batch has been sent; 0 before the first batch. */
   get revision(): number {
     return this.#snapshot?.revision ?? 0;
   }
 
   /**
-   * Returns the batch, maybe an empty one, to the target snapshot, which then counts as sent. `begin` computes a view
-   * that the subscriber does not have.
+   * Returns the batch (possibly empty) that leads to the target snapshot, which then counts as sent. `begin` computes
+   * the batch if the subscriber does not have the view yet.
    */
   advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
     const { snapshot } = this.#rounds;
@@ -124,8 +125,8 @@ export class Subscription {
 export interface Batch {
   readonly changes: Changes;
   readonly snapshot: Snapshot;
-  /** The previous snapshot of the subscriber; undefined for a view that it did not have. */
+  /** The previous snapshot of the subscriber; undefined if it did not have the view before. */
   readonly before: Snapshot | undefined;
-  /** In milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  /** Time at which the changes were computed, in fractional milliseconds since 1970; 0 while no revision is traced. */
   readonly computedAtMs: number;
 }

@@ -1,51 +1,51 @@
-/** Maximum time of continuous work before the event loop turns, in milliseconds. */
+/** Maximum time of continuous work before the event loop gets a turn, in milliseconds. */
 const sliceMs = 10;
 
-/** The same while clients connect: the event loop accepts only one connection per turn. */
+/** The same limit while clients are connecting, because the event loop accepts only one connection per turn. */
 const connectingSliceMs = 2;
 
 /**
- * Longest time between two slices that is charged to a lane, in milliseconds: a longer one has another cause, such as a
- * list of the source or a full garbage collection.
+ * Maximum time between two slices that is charged to a lane, in milliseconds. A longer time has another cause, such as
+ * a list from the source or a full garbage collection.
  */
 const maxBetweenMs = 40;
 
-/** Longest time for which a round keeps the thread, in milliseconds: that of 2 000 to 4 000 subscribers. */
+/** Maximum time for which a round keeps the thread, in milliseconds. It is enough for 2 000 to 4 000 subscribers. */
 const maxRoundMs = 100;
 
 /**
- * Shares the one thread between two lanes, so that neither constant changes nor thousands of new subscribers keep the
- * other lane waiting for long:
+ * Shares the single thread between two lanes, so that neither constant changes nor thousands of new subscribers keep
+ * the other lane waiting for long:
  *
  * | Lane | Share | Work | First | Then, in the order of arrival |
  * |---|---|---|---|---|
  * | settled | 2/3 | changes for subscribers that have their view | `update` | `round`: the end of a round |
  * | first | 1/3 | first batches, and responses to people | `continue` a batch | `begin` a batch, `query` |
  *
- * While both have work, each gets its share, in slices of 10 ms, after which the event loop turns. Without
- * turns, a thousand nodes that reconnect would delay health probes, pings and all other subscribers, and the watcher
- * would learn of a cancelled stream only after its work is done.
+ * While both lanes have work, each gets its share, in slices of 10 ms. After each slice, the event loop gets a turn.
+ * Without these turns, a thousand reconnecting nodes would delay health probes, pings and all other subscribers, and
+ * the watcher would learn that a stream was cancelled only after having done the work for it.
  *
- * The time until the next slice counts as well: there the event loop writes what the work has produced, and reads what
- * it causes subscribers to send. An update takes 10 µs, and 30 µs more in the event loop; if these did not count,
- * updates would get nearly all of the thread.
+ * The time until the next slice is charged to the lane, too, because in that time the event loop writes the output of
+ * the work and reads the messages that subscribers send in response. An update takes 10 µs, and another 30 µs in the
+ * event loop. If those 30 µs did not count, updates would get nearly all of the thread's time.
  *
- * A round of updates (see `Rounds`) that has begun is completed before the other lane is next. If the other lane ran
- * during a round, it would take as long as both together, and so would the wait for the next one. A batch in progress
- * is completed before another one begins, so first views are completed one after the other.
+ * A round of updates (see `Rounds`) that has begun is completed before the other lane gets its turn. If the other lane
+ * ran during a round, the round would take as long as both together, and so would the wait for the next round. A batch
+ * in progress is completed before another one begins, so first views are completed one after another.
  *
- * *Bound:* one waiting piece of work for each subscriber and query.
+ * *Bound:* one piece of waiting work for each subscriber and each query.
  */
 export class Scheduler {
   readonly #settled = new Lane(2 / 3);
   readonly #first = new Lane(1 / 3);
   readonly #now: () => number;
-  /** The lane that ran last, and for how long without the other one in between. */
+  /** The lane that ran last, and the time for which it has run since the other lane's last turn. */
   #current = this.#settled;
   #currentMs = 0;
-  /** Time that the work since the last turn has taken. */
+  /** Time spent on work since the event loop's last turn. */
   #usedMs = 0;
-  /** The end of the last piece of work. */
+  /** Time at which the last piece of work ended. */
   #ranMs = 0;
   #hasConnected = false;
   #isTurning = false;
@@ -56,21 +56,21 @@ export class Scheduler {
   }
 
   /**
-   * Call when a connection is accepted. Slices are short as long as each turn accepts one; otherwise a thousand clients
-   * would wait in the kernel for longer than for their views.
+   * To be called when a connection is accepted. Slices stay short for as long as every turn accepts a connection;
+   * otherwise, a thousand clients would wait longer in the kernel than for their views.
    */
   connected(): void {
     this.#hasConnected = true;
   }
 
-  /** Runs the work, now or in a later turn of the event loop. It must not throw. */
+  /** Runs the work, either now or in a later turn of the event loop. The work must not throw. */
   schedule(kind: Work, work: () => void): void {
     const lane = kind === "update" || kind === "round" ? this.#settled : this.#first;
     const isIdle = this.#settled.size + this.#first.size === 0;
-    // An idle lane saves nothing up.
+    // A lane does not save up its share while it is idle.
     if (lane.size === 0) lane.chargedMs = Math.max(lane.chargedMs, this.#current.chargedMs);
     lane.add(kind, work);
-    // Work that schedules more work is not nested: it might never return.
+    // Work that is scheduled by other work does not run inside it, because the outer work might then never return.
     if (isIdle && !this.#isWorking && this.#usedMs < this.#maxSliceMs) this.#run(lane);
     this.#turn();
   }
@@ -145,7 +145,7 @@ class Lane {
   readonly #urgent: (() => void)[] = [];
   readonly #other: (() => void)[] = [];
   readonly share: number;
-  /** The time that the lane has had, divided by its share. */
+  /** Time charged to the lane, divided by the lane's share. */
   chargedMs = 0;
   #wasUrgent = false;
 
@@ -157,7 +157,7 @@ class Lane {
     return this.#urgent.length + this.#other.length;
   }
 
-  /** True from the first update of a round until its end is taken. */
+  /** True from the first update of a round until the end of the round has been taken. */
   get isInRound(): boolean {
     return this.size > 0 && this.#wasUrgent;
   }

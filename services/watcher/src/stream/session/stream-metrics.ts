@@ -1,7 +1,10 @@
 import { addCounter, addGauge } from "@kpng/process/health/metrics.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 
-/** Registers the metrics of streams. `open` returns the open streams, at each scrape; `now` the time in milliseconds since 1970. */
+/**
+ * Registers the metrics of streams. At each scrape, `open` returns the open streams, and `now` returns the time in
+ * milliseconds since 1970.
+ */
 export function makeStreamMetrics(
   registry: Registry,
   open: () => Iterable<SubscriberState>,

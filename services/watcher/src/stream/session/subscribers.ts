@@ -8,7 +8,10 @@ import { Rounds, Subscription } from "./rounds.ts";
 import { Scheduler } from "./scheduler.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 
-/** The subscribers of all open streams, the followers of their batches, and what shares the thread among them. */
+/**
+ * The subscribers of all open streams, the followers of their batches, and the scheduler that shares the thread among
+ * them.
+ */
 export class Subscribers {
   readonly store: Store;
   /** Shares the thread between all streams and queries of a watcher. */
@@ -37,17 +40,17 @@ export class Subscribers {
     };
   }
 
-  /** In the order in which the streams were opened. */
+  /** The open streams, in the order in which they were opened. */
   get open(): ReadonlySet<Subscriber> {
     return this.#open;
   }
 
-  /** Incremented whenever a stream opens, closes, or is told something, so that watches detect changes. */
+  /** Incremented whenever a stream opens, closes, sends or receives something, so that watches detect changes. */
   get version(): number {
     return this.#version;
   }
 
-  /** The follower observes every batch from now on. */
+  /** Lets the follower observe every batch from now on. */
   observe(follower: DeliveryFollower): void {
     this.#followers.push(follower);
   }
@@ -66,7 +69,7 @@ export class Subscribers {
  * The state of one open stream. `WatchStream` updates it; metrics and inspection read it.
  *
  * A revision that does not change the view causes no batch, so a subscriber may be up to date with a newer revision
- * than that of its last batch: see {@link upToDateRevision} and {@link appliedRevision}.
+ * than the revision of its last batch; see {@link upToDateRevision} and {@link appliedRevision}.
  */
 export class Subscriber {
   readonly id: number;
@@ -92,7 +95,7 @@ export class Subscriber {
   #failed = 0;
   #error = "";
   #timings: ApplyTimings | undefined;
-  /** Batches that wait for an acknowledgement, oldest first, and how many of them were received. */
+  /** Batches that wait for an acknowledgement (oldest first), and the number of these that were received. */
   readonly #pending: PendingBatch[] = [];
   #receivedCount = 0;
 
@@ -115,7 +118,7 @@ export class Subscriber {
     }
   }
 
-  /** True if it reads for a person or a recorder, and is neither a node's proxy nor a relay. */
+  /** True if the subscriber reads for a person or a recorder, and is neither a node's proxy nor a relay. */
   get isObserver(): boolean {
     return this.#observes;
   }
@@ -124,12 +127,12 @@ export class Subscriber {
     return this.kind === "local" && !this.#observes;
   }
 
-  /** Revision of the last batch; 0 before the first. */
+  /** Revision of the last batch; 0 before the first batch. */
   get sentRevision(): number {
     return this.#sent;
   }
 
-  /** When the last batch went out, in milliseconds since 1970; 0 before the first. */
+  /** Time at which the last batch was sent, in milliseconds since 1970; 0 before the first batch. */
   get sentAtMs(): number {
     return this.#sentAtMs;
   }
@@ -139,40 +142,45 @@ export class Subscriber {
     return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
   }
 
-  /** Newest revision that it has certainly received: it acknowledged it, or requested the next batch. */
+  /**
+   * Newest revision that the subscriber has certainly received, because it acknowledged that revision or requested the
+   * next batch.
+   */
   get receivedRevision(): number {
     return this.#received === this.#sent ? this.upToDateRevision : this.#received;
   }
 
-  /** True once it has sent an acknowledgement; KPNG's own clients never do. */
+  /** True once the subscriber has sent an acknowledgement, which KPNG's own clients never do. */
   get hasAcknowledged(): boolean {
     return this.#hasAcknowledged;
   }
 
-  /** Newest revision that it has applied completely; 0 for none, or if it never acknowledges. */
+  /** Newest revision that the subscriber has applied completely; 0 if there is none, or if it never acknowledges. */
   get appliedRevision(): number {
     return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
   }
 
-  /** When it applied that revision, in milliseconds since 1970; 0 before the first acknowledgement. */
+  /**
+   * Time at which the subscriber applied that revision, in milliseconds since 1970; 0 before the first acknowledgement.
+   */
   get appliedAtMs(): number {
     return this.#appliedAtMs;
   }
 
   /**
-   * The revision of the last attempt, if it failed, and the error. The revision is 0 for an attempt on an earlier
-   * stream.
+   * The revision and the error of the last attempt, if that attempt failed. The revision is 0 if the attempt was on an
+   * earlier stream.
    */
   get failure(): { readonly revision: number; readonly error: string } | undefined {
     return this.#error === "" ? undefined : { revision: this.#failed, error: this.#error };
   }
 
-  /** The timings in the last acknowledgement that had any. */
+  /** The timings from the last acknowledgement that contained any. */
   get timings(): ApplyTimings | undefined {
     return this.#timings;
   }
 
-  /** When the oldest batch that is not applied was sent, in milliseconds since 1970; undefined if there is none. */
+  /** Time at which the oldest unapplied batch was sent, in milliseconds since 1970; undefined if there is none. */
   get unappliedSinceMs(): number | undefined {
     return this.#hasAcknowledged ? this.#pending[0]?.sentAtMs : undefined;
   }
@@ -186,8 +194,8 @@ export class Subscriber {
   }
 
   /**
-   * Records a failure on an earlier stream, so that a restarted watcher knows a failing node before the next attempt.
-   * Ignored after the first acknowledgement.
+   * Records a failure on an earlier stream, so that a restarted watcher knows about a failing node before the node's
+   * next attempt. Ignored after the first acknowledgement.
    */
   failedBefore(failure: ApplyFailure | undefined): void {
     if (failure === undefined || this.#hasAcknowledged) return;
@@ -195,7 +203,7 @@ export class Subscriber {
     this.#context.updated();
   }
 
-  /** Records that it has received a revision. Errors: INVALID_ARGUMENT if that was never sent. */
+  /** Records that the subscriber has received a revision. Errors: INVALID_ARGUMENT if that revision was never sent. */
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
@@ -214,7 +222,7 @@ export class Subscriber {
     for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }
 
-  /** Errors: INVALID_ARGUMENT for a revision that was never sent. */
+  /** Records an acknowledgement. Errors: INVALID_ARGUMENT if it names a revision that was never sent. */
   acknowledge({ applied, failed = 0, error = "", timings, ageMs = 0, earlier = [] }: Acknowledgement): void {
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
@@ -246,9 +254,9 @@ export class Subscriber {
     const { metrics, followers } = this.#context;
     const sinceMs = this.#pending[0]?.sentAtMs;
     const count = this.#countUpTo(applied);
-    // Another view may have the same revision as the one that was acknowledged last.
+    // A different view may have the same revision as the last acknowledged one.
     if (applied <= this.#acknowledged && count === 0) return;
-    // A subscriber that resumed acknowledges again what it applied before this stream.
+    // A subscriber that has resumed may acknowledge again a revision that it applied before this stream.
     if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
     this.#acknowledged = applied;
     this.#appliedAtMs = atMs;
@@ -274,11 +282,11 @@ export class Subscriber {
     return index === -1 ? this.#pending.length : index;
   }
 
-  /** The merged batch also covers the revisions between the two. */
+  /** Merges the two oldest batches. The merged batch also covers the revisions between the two. */
   #mergeOldest(): void {
     const [first, second, ...others] = this.#pending;
     if (first === undefined || second === undefined) return;
-    // A whole view (0) covers no changes, so the merged batch keeps the start of the other one.
+    // A whole view (0) covers no changes, so the merged batch keeps the start of the other batch.
     const merged = { ...second, after: first.after || second.after, sentAtMs: first.sentAtMs };
     this.#pending.splice(0, this.#pending.length, merged, ...others);
     this.#receivedCount = Math.max(Math.min(1, this.#receivedCount), this.#receivedCount - 1);
@@ -293,7 +301,7 @@ export class Subscriber {
   }
 }
 
-/** What all subscribers share. */
+/** Objects that all subscribers share. */
 interface SubscriberContext {
   readonly rounds: Rounds;
   readonly metrics: StreamMetrics;
@@ -301,7 +309,7 @@ interface SubscriberContext {
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
   readonly closed: (subscriber: Subscriber) => void;
-  /** Called whenever something that a row of the inspection API shows may have changed. */
+  /** Called whenever data that a row of the inspection API shows may have changed. */
   readonly updated: () => void;
 }
 
@@ -314,41 +322,43 @@ function errorText(error: string): string {
 
 /**
  * Observes the batches of all subscribers, for metrics and traces. The methods must be O(1) and must not throw. Times
- * are in milliseconds since 1970, with fractions.
+ * are in fractional milliseconds since 1970.
  */
 export interface DeliveryFollower {
   sent?(recipient: Recipient, delivery: Delivery, nowMs: number): void;
   received?(recipient: Recipient, batch: PendingBatch): void;
-  /** The subscriber has applied a batch. It may report how long the stages took. */
+  /** Called when the subscriber has applied a batch. The subscriber may report the durations of the stages. */
   applied?(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
   failed?(recipient: Recipient, batch: PendingBatch, error: string): void;
-  /** The stream ended before the subscriber acknowledged a batch, or received it if it never acknowledges. */
+  /**
+   * Called if the stream ended before the subscriber acknowledged a batch or, if it never acknowledges, received it.
+   */
   lost?(recipient: Recipient, batch: PendingBatch): void;
 }
 
-/** The view that a stream carries: of one node, or of the whole cluster. */
+/** The view that a stream carries: the view of one node, or of the whole cluster. */
 export type SubscriberKind = "local" | "global";
 
 export interface Delivery {
-  /** The revision that the subscriber had before; 0 for none. */
+  /** The revision that the subscriber had before; 0 if it had none. */
   readonly after: number;
   readonly revision: number;
-  /** When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  /** Time at which the changes were computed, in fractional milliseconds since 1970; 0 while no revision is traced. */
   readonly computedAtMs: number;
-  /** Size of the messages with their frame headers. */
+  /** Size of the messages with their frame headers, in bytes. */
   readonly byteCount: number;
 }
 
-/** A batch that was sent and not acknowledged. */
+/** A batch that was sent and has not been acknowledged. */
 export interface PendingBatch {
   /** The revision that the subscriber had before; 0 for a whole view. */
   readonly after: number;
   readonly revision: number;
-  /** In milliseconds since 1970, with fractions. */
+  /** Time at which the batch was sent, in fractional milliseconds since 1970. */
   readonly sentAtMs: number;
 }
 
-/** Maximum number for one subscriber: beyond it, the two oldest are merged. */
+/** Maximum number of pending batches of one subscriber; beyond it, the two oldest batches are merged. */
 const maxPending = 128;
 
 export type Recipient = Pick<

@@ -10,9 +10,10 @@ import type { Subscriber, Subscribers } from "./subscribers.ts";
 /**
  * One Watch call, from its first request to its end.
  *
- * A client sends requests; the stream answers each with a batch as soon as the view changes, and writes it to the
- * {@link WatchSink}. It knows no HTTP: calls and the store drive it from outside, and while it waits, it is only an entry
- * in a list. With thousands of streams, memory per idle stream and promises per batch dominate the cost.
+ * A client sends requests. As soon as the view changes, the stream answers a request with a batch, which it writes to
+ * the {@link WatchSink}. The stream does not depend on HTTP: calls and the store drive it from outside, and while it
+ * waits, it is only an entry in a list. With thousands of streams, the memory per idle stream and the promises per
+ * batch dominate the cost.
  *
  * ```text
  * client                      watcher
@@ -24,16 +25,17 @@ import type { Subscriber, Subscribers } from "./subscribers.ts";
  * node n1, HeldDigests   →    Keep, puts …, Sync 48 digest           only what the node lacks
  * ```
  *
- * 1. *First batch.* `Projection.whole` after Reset, or `resume` if the client sent digests of what it holds. Both are
- *    encoded while they are written, and other work runs in between; see `Scheduler`.
+ * 1. *First batch.* This is `Projection.whole` after Reset, or `resume` if the client sent digests of the view that it
+ *    holds. Both are encoded while they are written, and other work runs in between; see `Scheduler`.
  * 2. *Batches.* While requested batches (credits) remain, the stream waits for the next round of `Rounds`, which wakes
- *    all settled streams with the same target snapshot. `Subscription` computes the difference to the snapshot that was
- *    sent. A stream with pending writes does not take part: changes until the sink has drained are merged.
- * 3. *Marker.* Each batch ends with a sync marker, which makes the client apply it: `syncMarker` collects what it
- *    says; the digest of the view lets the client check what it holds.
- * 4. *Acknowledgement.* Clients report what they have received and applied; `Subscriber` records it, for metrics,
- *    inspection and traces only. The watcher never waits for it.
- * 5. *Another view.* A request for another node, or a change of the node's zone, begins again with Reset.
+ *    all settled streams with the same target snapshot. `Subscription` computes the difference from the snapshot that
+ *    was last sent. A stream with pending writes does not take part; its changes are merged until the sink has drained.
+ *    3. *Marker.* Each batch ends with a sync marker, which makes the client apply the batch. `syncMarker` collects the
+ *    marker's content; the digest in it lets the client check the view that it holds.
+ * 4. *Acknowledgement.* Clients report which revisions they have received and applied. `Subscriber` records these
+ *    reports, only for metrics, inspection and traces; the watcher never waits for them.
+ * 5. *Another view.* After a request for another node, or a change of the node's zone, the stream begins again with
+ *    Reset.
  * 6. *End.* The client disconnects, an error ends the stream, or the watcher asks it to leave after the current batch.
  *
  * *Bound:* one request for another view, and one frame.
@@ -43,11 +45,11 @@ export class WatchStream<Request> {
   readonly #rounds: Rounds;
   readonly #scheduler: Scheduler;
   #state: State = "idle";
-  /** False from a write that filled the sink until the sink has drained. */
+  /** False after a write that filled the sink, until the sink has drained. */
   #hasRoom = true;
   /** The request in progress, or the last one. */
   #batchRequest: BatchRequest | undefined;
-  /** Requested batches that have not begun. */
+  /** Number of requested batches that have not begun. */
   #credits = 0;
   /** A request for another view that has not begun. */
   #nextRequest: BatchRequest | undefined;
@@ -58,7 +60,7 @@ export class WatchStream<Request> {
   #leaving: ConnectError | undefined;
   #batch: Batch | undefined;
   #frames: Iterator<Frame> | undefined;
-  /** The newest frame, which is written with the marker if it is the last one. */
+  /** The newest frame; if it turns out to be the last one, it is written together with the marker. */
   #lastFrame: Frame | undefined;
   #byteCount = 0;
   readonly #onStored = (): void => this.#await();
@@ -70,7 +72,7 @@ export class WatchStream<Request> {
     this.#scheduler = options.subscribers.scheduler;
   }
 
-  /** True if the stream can take no request now; the sink's `room` reports when it can. */
+  /** True if the stream cannot take a request now; the stream calls the sink's `room` when it can. */
   get isFull(): boolean {
     return this.#nextRequest !== undefined || this.#credits >= maxCredits;
   }
@@ -92,7 +94,7 @@ export class WatchStream<Request> {
     this.#beginNext();
   }
 
-  /** No more requests will come. The stream ends when the previous ones are answered. */
+  /** To be called after the last request. The stream ends when all requests have been answered. */
   finish(): void {
     this.#isFinished = true;
     this.#beginNext();
@@ -104,7 +106,7 @@ export class WatchStream<Request> {
     else this.#beginNext();
   }
 
-  /** Ends the stream with an error: after the current batch, or now if there is none. */
+  /** Ends the stream with an error, either after the current batch or immediately if there is none. */
   leave(error: ConnectError): void {
     if (this.#state === "writing" || this.#state === "blocked") this.#leaving ??= error;
     else this.#end(error);
@@ -130,7 +132,10 @@ export class WatchStream<Request> {
     this.#options.sink.end(error);
   }
 
-  /** A request without `received`, while no batch is in progress, confirms everything that was sent. */
+  /**
+   * Records what a request confirms as received. Without `received`, a request confirms everything that was sent,
+   * unless a batch is in progress.
+   */
   #recordReceipt({ received }: BatchRequest): void {
     const { subscriber } = this.#options;
     if (received !== undefined) subscriber.received(received);
@@ -149,7 +154,7 @@ export class WatchStream<Request> {
     return this.#nextRequest === undefined && resume === undefined && projection === this.#batchRequest?.projection;
   }
 
-  /** Starts the next batch once the sink has drained: changes until then are merged into it. */
+  /** Starts the next batch once the sink has drained; changes until then are merged into this batch. */
   #beginNext(): void {
     if (this.#state !== "idle") return;
     const nextRequest = this.#nextRequest;
@@ -172,14 +177,14 @@ export class WatchStream<Request> {
     this.#options.sink.room();
   }
 
-  /** Writes Reset at once, unless the client resumes its view. */
+  /** Begins a view. Writes Reset immediately, unless the client resumes its view. */
   #beginView(batchRequest: BatchRequest): void {
     this.#batchRequest = this.#hasBegun ? { ...batchRequest, resume: undefined } : batchRequest;
     this.#hasBegun = true;
     if (this.#batchRequest.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
   }
 
-  /** Waits until the target snapshot is newer than the one that was compared last. */
+  /** Waits until the target snapshot is newer than the last one that was compared. */
   #await(): void {
     const { subscriber } = this.#options;
     const { snapshot } = this.#rounds;
@@ -203,7 +208,7 @@ export class WatchStream<Request> {
         if (this.#nextRequest === undefined) {
           this.#await();
         } else {
-          // Another view was requested while this one waited for its turn.
+          // Another view was requested while this view waited for its turn.
           this.#state = "idle";
           this.#beginNext();
         }
@@ -268,11 +273,11 @@ export class WatchStream<Request> {
     const { before, snapshot, computedAtMs } = batch;
     const marker = syncMarker(batch, subscribers, batchRequest.isExtended);
     let last = digest === undefined ? marker.frame : marker.withDigest(digest);
-    // Many streams share a large frame, and a copy would belong to one.
+    // A large frame is not copied, because many streams share it, and a copy would belong to only one of them.
     if (lastFrame !== undefined && lastFrame.length >= largeFrameBytes) this.#write(lastFrame);
     else if (lastFrame !== undefined) last = Buffer.concat([lastFrame, last]);
     const byteCount = this.#byteCount + last.length;
-    // Before the write: the acknowledgement may arrive before the write returns.
+    // This must precede the write, because the acknowledgement may arrive before the write returns.
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
     this.#write(last);
     this.#release();
@@ -296,8 +301,8 @@ export class WatchStream<Request> {
 export interface BatchRequest {
   readonly projection: Projection;
   /**
-   * Computes the first batch in place of Reset and the whole view, for a subscriber that sent digests. Ignored unless
-   * it is the first request of the stream.
+   * Computes the first batch, instead of Reset and the whole view, for a subscriber that sent digests. Ignored unless
+   * this is the first request of the stream.
    */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
@@ -308,11 +313,11 @@ export interface BatchRequest {
 
 /** The output of a stream. No method is called after `end`. */
 export interface WatchSink {
-  /** Takes one or more whole frames; false if the caller should wait for {@link WatchStream.drained}. */
+  /** Takes one or more whole frames. Returns false if the caller should wait for {@link WatchStream.drained}. */
   write(frames: Frame): boolean;
-  /** The stream can take a request again after it was full. */
+  /** Called when the stream can take a request again after it was full. */
   room(): void;
-  /** The stream is over. `error` is the reason, unless the client knows it. */
+  /** Called when the stream is over. `error` is the reason, unless the client already knows it. */
   end(error?: ConnectError): void;
 }
 
@@ -320,11 +325,11 @@ interface WatchStreamOptions<Request> {
   readonly subscribers: Subscribers;
   readonly subscriber: Subscriber;
   readonly sink: WatchSink;
-  /** Decodes a request; undefined for a report, which requests no batch. Errors: ConnectError. */
+  /** Decodes a request; returns undefined for a report, which requests no batch. Errors: ConnectError. */
   readonly read: (request: Request) => BatchRequest | undefined;
 }
 
-/** Cap on outstanding batches; beyond it, the stream takes no more requests. */
+/** Maximum number of outstanding batches; beyond it, the stream takes no more requests. */
 const maxCredits = 10_000;
 
 /**
@@ -341,8 +346,8 @@ const maxCredits = 10_000;
  */
 type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
 
-/** A frame of at least this size is written alone, in bytes. */
+/** Minimum size of a frame that is written separately, in bytes. */
 const largeFrameBytes = 4 * 1024;
 
-/** Bytes that a stream writes in one step. */
+/** Number of bytes that a stream writes in one step. */
 const stepBytes = 16 * 1024;
