@@ -47,8 +47,8 @@ const standardAnswerLimitMs = 30_000;
 
 /**
  * Returns a transport to one of several watchers, which is chosen anew for each stream. The watcher of the previous
- * stream is not chosen again unless it asked the node to move. If an address does not accept a connection, the next one
- * is tried immediately. Names are resolved for each stream; a name that cannot be resolved keeps its previous
+ * stream is tried after all others, unless it asked the node to move. If an address does not accept a connection, the
+ * next one is tried immediately. Names are resolved for each stream; a name that cannot be resolved keeps its previous
  * addresses. If a watcher says that it is stale, its stream ends as soon as a watcher is found that is not stale, and
  * the next stream goes to that watcher. Unary calls go to the watcher of the last stream.
  *
