@@ -12,7 +12,7 @@ import { openEntries, removeTables } from "./entry/redirect-entry.ts";
 import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 
-/** Options of this backend alone. */
+/** Options that only this backend has. */
 const userspaceOptions: readonly OptionSpec[] = [
   repeatable(
     "--map <addresses>",
@@ -35,7 +35,7 @@ const userspaceOptions: readonly OptionSpec[] = [
 ];
 
 interface UserspaceSettings {
-  /** Addresses of `--map`; undefined if packets are redirected. */
+  /** Addresses given with `--map`; undefined if packets are redirected. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
   readonly localPorts: PortRange;
   /** Name of the nftables table. */
@@ -44,8 +44,8 @@ interface UserspaceSettings {
 }
 
 /**
- * Returns the settings from parsed options. Each instance has its own table:
- * `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
+ * Returns the settings from parsed options. Each instance has its own table, named `kpng-user`, or `kpng-` followed by
+ * a hash of the service proxy name. Errors: BAD_OPTION.
  */
 function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
@@ -60,7 +60,7 @@ function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string)
     tableName: serviceProxyName === "" ? "kpng-user" : `kpng-${hash}`,
     traffic: {
       tcp: {
-        // conntrack's timeout of idle connections in kube-proxy.
+        // Equal to the conntrack timeout that kube-proxy sets for idle connections.
         idleMs: 86_400_000,
         halfClosedMs: 3_600_000,
         drainMs: 3_600_000,
@@ -95,7 +95,9 @@ function portRange(text: string): PortRange {
   return range;
 }
 
-/** The backend that serves Services by listening for their clients and carrying the traffic in this process. */
+/**
+ * The backend that serves Services by accepting their clients' connections and relaying the traffic in this process.
+ */
 export const userspaceBackend = proxyBackend<UserspaceChange>({
   name: "userspace",
   aliases: ["userspacelin"],
@@ -137,7 +139,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const entries = await openEntries({ ...settings, print });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
       const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, localAddresses }));
-      // Without rights over packets, nothing leads clients anywhere but to the address that they send to.
+      // Without redirection, a client reaches only the address to which it sends.
       const isRedirected = entries.some(({ kind }) => kind === "redirect");
       const listeners = () => new Map(ruleSets.flatMap((ruleSet) => [...ruleSet.udpListeners()]));
       const udpListeners = isRedirected ? listeners : undefined;

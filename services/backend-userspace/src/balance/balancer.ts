@@ -2,36 +2,39 @@ import { addressAndPort } from "@kpng/model/address.ts";
 import type { EndpointAddress, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceTraffic } from "../traffic/service-traffic.ts";
 
-/** An endpoint of a service port, as connections refer to it. */
+/** An endpoint of a service port, to which connections refer. */
 export interface BalancedEndpoint extends EndpointAddress {
   /** *Shape:* `10.0.1.7:8080`. */
   readonly name: string;
-  /** Connections and flows that are open to it. */
+  /** Number of open connections and flows to the endpoint. */
   open: number;
-  /** When the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
+  /** Time when the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
   removedMs: number | undefined;
-  /** Whether connections to it would come back to this process, as far as {@link BalancerSettings.isLoop} has found. */
+  /**
+   * Whether connections to the endpoint would come back to this process, according to the last call of
+   * {@link BalancerSettings.isLoop}.
+   */
   isLoop: boolean;
 }
 
 /** Current settings of a balancer. */
 export interface BalancerSettings {
   readonly plan: ServicePortPlan;
-  /** Endpoints that get no new connections, but answer flows that began earlier. */
+  /** Endpoints that get no new connections, but still answer existing flows. */
   readonly draining: readonly EndpointAddress[];
-  /** Whether connections to an endpoint would come back to this process. Asked for each choice. */
+  /** Returns whether connections to an endpoint would come back to this process. Called for each choice. */
   readonly isLoop: (endpoint: BalancedEndpoint) => boolean;
 }
 
 /**
- * Chooses endpoints for the new connections of one service port in one family. All frontends of the port share it, so
- * turns, open connections and affinity count for the port as a whole. It exists for as long as the port.
+ * Chooses endpoints for the new connections of one service port in one family. All frontends of the port share the
+ * balancer, so round robin, open connections and affinity apply to the port as a whole. It exists as long as the port.
  */
 export class Balancer {
   readonly traffic: ServiceTraffic;
   readonly #affinity: ClientAffinity<BalancedEndpoint>;
   #settings: BalancerSettings;
-  /** All endpoints of the plan, and removed ones that still have connections. */
+  /** All endpoints in the plan, and removed endpoints that still have connections. */
   #known = new Map<string, BalancedEndpoint>();
   #sets: Readonly<Record<EndpointSetName, readonly BalancedEndpoint[]>> = { cluster: [], local: [] };
   #next = { cluster: 0, local: 0 };
@@ -66,7 +69,7 @@ export class Balancer {
     for (const [name, endpoint] of before) {
       if (known.has(name)) continue;
       endpoint.removedMs ??= nowMs;
-      // Its connections refer to it, and it may return.
+      // Keep the endpoint, because its connections refer to it and it may return to the plan.
       if (endpoint.open > 0) known.set(name, endpoint);
     }
     this.#known = known;
@@ -80,9 +83,9 @@ export class Balancer {
   }
 
   /**
-   * Returns the endpoint for a new connection; undefined if the set is empty, or has only endpoints that lead back to
-   * this process. `tried` are the endpoints that did not accept this connection: they are chosen again only if there is
-   * no other.
+   * Returns the endpoint for a new connection; undefined if the set is empty or contains only endpoints that lead back
+   * to this process. `tried` contains the endpoints that did not accept this connection; one of them is chosen again
+   * only if there is no other endpoint.
    */
   choose(
     setName: EndpointSetName,
@@ -137,10 +140,10 @@ export class Balancer {
 /**
  * Remembers which endpoint each client of a service port uses (session affinity ClientIP).
  *
- * *Bound:* `maxClients`; beyond it the client that was away for the longest time is forgotten.
+ * *Bound:* `maxClients`; beyond it, the client whose last connection is the oldest is forgotten.
  */
 class ClientAffinity<Endpoint> {
-  /** In the order of last use, oldest first. */
+  /** Clients in the order of last use, oldest first. */
   readonly #clients = new Map<string, { readonly endpoint: Endpoint; readonly usedMs: number }>();
   readonly #maxClients: number;
 

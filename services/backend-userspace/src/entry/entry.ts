@@ -3,7 +3,7 @@ import type { Protocol } from "@kpng/model/service.ts";
 import { CodedError } from "@kpng/process/process-error.ts";
 import type { EndpointAddress, Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
 
-/** Codes of errors of kpng-userspace. `docs/errors.md` explains each. */
+/** Error codes of kpng-userspace. `docs/errors.md` explains each. */
 type BackendUserspaceErrorCode = "ENTRY_UNAVAILABLE" | "ENTRY_FAILED" | "NOTHING_LISTENS";
 
 /** An error of the userspace backend. */
@@ -11,18 +11,18 @@ export class BackendUserspaceError extends CodedError<BackendUserspaceErrorCode>
   override readonly name = "BackendUserspaceError";
 }
 
-/** A frontend of a Service, as an entry sees it. */
+/** The properties of a frontend that an entry needs. */
 export interface EntryFrontend {
-  /** Unique within a family. *Shape:* `TCP 10.96.0.1 80`, or `TCP * 30080` for a node port. */
+  /** Identifier that is unique within a family. *Shape:* `TCP 10.96.0.1 80`, or `TCP * 30080` for a node port. */
   readonly id: string;
   /** Name of the service port. */
   readonly name: string;
   readonly frontend: Frontend;
-  /** Whether it is the first frontend of its service port. */
+  /** Whether this is the first frontend of its service port. */
   readonly isFirst: boolean;
 }
 
-/** Ports to try, in this order. An array, or a range that is not spelled out (`localPorts`). */
+/** Ports to try, in this order. Either an array, or a range whose ports are computed on demand (`localPorts`). */
 interface PortList extends Iterable<number> {
   includes(port: number): boolean;
 }
@@ -33,48 +33,48 @@ export interface Place {
   readonly ports: PortList;
 }
 
-/** State of a frontend for packets: given to its listener, refused, dropped, or left alone. */
+/** What happens to packets for a frontend: they are sent to its listener, refused, dropped, or left alone. */
 export type EntryState =
   | { readonly kind: "open"; readonly at: EndpointAddress }
   | { readonly kind: "refuse" }
   | { readonly kind: "drop" }
   | { readonly kind: "none" };
 
-/** A frontend whose state changed. */
+/** A frontend whose state has changed. */
 export interface EntryChange {
   readonly at: EntryFrontend;
   readonly state: EntryState;
 }
 
-/** The addresses of the node, and the plan's settings for it. */
+/** The node's addresses, and the settings for the node in the plan. */
 export interface EntryNode {
   readonly plan: NodePlan;
-  /** Addresses of the interfaces, in the family. */
+  /** Addresses of the node's interfaces in this family. */
   readonly localAddresses: readonly string[];
 }
 
 /**
- * How packets to Services reach the listeners of this process, in one family: by redirection ({@link RedirectEntry}) or
- * because clients are told the local ports ({@link MapEntry}). Each sync calls `useNode`, listens at `placeOf`, calls
- * `publish`, and closes old listeners. Calls do not overlap.
+ * How packets to Services reach the listeners of this process, in one family: either packets are redirected
+ * ({@link RedirectEntry}), or clients are told the local ports ({@link MapEntry}). Each sync calls `useNode`, opens
+ * listeners at the places that `placeOf` returns, calls `publish`, and closes old listeners. Calls do not overlap.
  */
 export interface Entry {
   readonly family: Family;
   readonly kind: "redirect" | "map";
-  /** Takes the state of the node; returns whether places of known frontends may differ now. */
+  /** Sets the state of the node. Returns whether the places of known frontends may have changed. */
   useNode(node: EntryNode): boolean;
-  /** The place to listen at for a frontend; undefined if this entry does not serve it. */
+  /** Returns the place to listen at for a frontend; undefined if this entry does not serve it. */
   placeOf(at: EntryFrontend): Place | undefined;
-  /** Puts changes into effect. Rejects if nothing was changed. */
+  /** Puts changes into effect. If it rejects, nothing was changed. */
   publish(changes: readonly EntryChange[]): Promise<void>;
   /**
-   * Whether packets that this process sends to an address and port are led to one of its listeners. False for a
-   * listener's own address and port: `UserspaceRuntime` knows those.
+   * Returns whether packets that this process sends to an address and port would reach one of its own listeners. False
+   * for a listener's own address and port, which `UserspaceRuntime` checks.
    */
   captures(protocol: Protocol, to: EndpointAddress): boolean;
-  /** Compares what is installed with what was published, and repairs it. Returns a line for each difference. */
+  /** Compares the installed state with the published state, and repairs it. Returns a line for each difference. */
   repair(): Promise<readonly string[]>;
-  /** Removes what was installed. */
+  /** Removes everything that this entry installed. */
   close(): Promise<void>;
 }
 
@@ -85,8 +85,8 @@ export interface PortRange {
 }
 
 /**
- * Returns the local ports to try for a listener: the first follows from its name, so that it is usually the same after
- * a restart, and all others of the range come after it. Pure.
+ * Returns the local ports to try for a listener. The first one is derived from the listener's name, so that it is
+ * usually the same after a restart; all other ports in the range follow. Pure.
  */
 export function localPorts(name: string, { first, last }: PortRange): PortList {
   const size = last - first + 1;
@@ -101,7 +101,7 @@ export function localPorts(name: string, { first, last }: PortRange): PortList {
   };
 }
 
-/** Parses a range. *Shape:* `20000-29999`. Returns undefined for any other text. */
+/** Parses a range. *Shape:* `20000-29999`. Returns undefined for any other string. */
 export function parsePortRange(text: string): PortRange | undefined {
   const [, first, last] = /^(\d{1,5})-(\d{1,5})$/.exec(text) ?? [];
   const range = { first: Number(first), last: Number(last) };
@@ -110,17 +110,17 @@ export function parsePortRange(text: string): PortRange | undefined {
 
 interface MapEntryOptions {
   readonly family: Family;
-  /** Where to listen; of the family. */
+  /** Address to listen at, of this family. */
   readonly address: string;
   readonly ports: PortRange;
-  /** Receives a line for each change of the mapping. */
+  /** Receives a line for each change to the mapping. */
   readonly print: (line: string) => void;
 }
 
 /**
- * The entry that needs no rights: each service port has a local port at one address, and the mapping is printed. It is
- * a port-forward to all Services at once, e.g. for a developer's machine. Several frontends of a service port lead to
- * the same endpoints, so only the first is mapped.
+ * The entry that needs no privileges: each service port has a local port at one address, and the mapping is printed. It
+ * works like a port-forward to all Services together, e.g. on a developer's machine. All frontends of a service port
+ * lead to the same endpoints, so only the first one is mapped.
  *
  * *Shape of a line:* `default/web:http TCP 10.96.0.1:80 -> 127.0.0.1:20173`.
  */

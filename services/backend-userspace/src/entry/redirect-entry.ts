@@ -17,18 +17,18 @@ import {
   type PortRange,
 } from "./entry.ts";
 
-/** Elements of the table, in nft's notation: those of frontends with an address, and those of node ports. */
+/** Elements of the table in nft's notation, for frontends with an address and for node ports. */
 export interface Elements {
   readonly frontends: ReadonlyMap<string, string>;
   readonly nodePorts: ReadonlyMap<string, string>;
   readonly verdicts: ReadonlyMap<string, string>;
   readonly nodePortVerdicts: ReadonlyMap<string, string>;
-  /** Keys alone. */
+  /** Keys without values. */
   readonly localPorts: ReadonlyMap<string, string>;
   readonly nodePortAddresses: ReadonlyMap<string, string>;
 }
 
-/** Names of the maps and sets by the fields of {@link Elements}. */
+/** Names of the maps and sets, keyed by the fields of {@link Elements}. */
 export const setNames = {
   frontends: "frontends",
   nodePorts: "nodeports",
@@ -38,16 +38,16 @@ export const setNames = {
   nodePortAddresses: "nodeport_addresses",
 } as const satisfies Record<keyof Elements, string>;
 
-/** Names the table of a family in a command. *Shape:* `ip kpng-user`. */
+/** Returns the name of a family's table for use in commands. *Shape:* `ip kpng-user`. */
 const tableOf = (family: Family, name: string): string => `${family === "v4" ? "ip" : "ip6"} ${name}`;
 
 /**
- * Returns the commands that create the table of one family with its chains, without elements. They delete an older
- * table first, in the same transaction. Pure.
+ * Returns the commands that create the table of one family with its chains but without elements. In the same
+ * transaction, they first delete an older table. Pure.
  *
- * - `pre` and `out` come before the redirection and refuse or drop what has no endpoint.
- * - `nat_pre` and `nat_out` redirect: a map from frontend to an address of the node with a local port.
- * - `input` refuses clients that address a local port directly.
+ * - `pre` and `out` come before the redirection, and refuse or drop packets for frontends without an endpoint.
+ * - `nat_pre` and `nat_out` redirect packets, using a map from frontends to an address of the node and a local port.
+ * - `input` refuses clients that connect to a local port directly.
  */
 export function skeleton(family: Family, name: string, nodePorts: "all" | "listed"): string {
   const ip = family === "v4" ? "ip" : "ip6";
@@ -98,11 +98,11 @@ interface FrontendElements {
   readonly set: "frontends" | "nodePorts" | "verdicts" | "nodePortVerdicts";
   readonly key: string;
   readonly value: string;
-  /** Key of the local port; undefined if it has none. */
+  /** Key of the local port; undefined if the frontend has none. */
   readonly localPort: string | undefined;
 }
 
-/** Returns the element for a frontend in a state; undefined if its packets are left alone. Pure. */
+/** Returns the elements for a frontend in a given state; undefined if its packets are left alone. Pure. */
 export function elementsOf({ frontend }: EntryFrontend, state: EntryState): FrontendElements | undefined {
   const { address, protocol, port } = frontend;
   const name = protocol.toLowerCase();
@@ -132,21 +132,21 @@ interface RedirectEntryOptions {
 }
 
 /**
- * The entry by redirection: each frontend has a local port of its own, at one address of the node, and a few nftables
- * rules over one map send packets there. The sender's address stays, so source ranges, affinity and traffic policies
- * see the client.
+ * The entry that redirects packets: each frontend has its own local port at one address of the node, and a few nftables
+ * rules with a map send packets there. The sender's address is not changed, so source ranges, affinity and traffic
+ * policies apply to the client's address.
  *
- * The local address is fixed, so that the kernel recognizes the answers to datagrams. With `redirect` in the rules, the
- * kernel would choose it.
+ * The rules name a fixed local address, so that the kernel recognizes the answers to datagrams. With `redirect` in the
+ * rules, the kernel would choose the address.
  */
 export class RedirectEntry implements Entry {
   readonly kind = "redirect";
   readonly #options: RedirectEntryOptions;
-  /** By the id of the frontend. */
+  /** The published elements, keyed by frontend id. */
   readonly #published = new Map<string, FrontendElements>();
   #node: EntryNode | undefined;
   #address: string | undefined;
-  /** Chains and rules as nft prints them; undefined while the table may differ. */
+  /** Chains and rules as nft prints them; undefined if the table may be different. */
   #installedRules: string | undefined;
   #nodePortAddresses: readonly string[] = [];
 
@@ -164,7 +164,7 @@ export class RedirectEntry implements Entry {
     this.#address = listenAddress(node);
     this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? [] : nodePortAddresses(node);
     const isChanged = before !== `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
-    // The rules for node ports may have to change.
+    // Replace the table, because the rules for node ports may have to change.
     if (isChanged) this.#installedRules = undefined;
     return isChanged;
   }
@@ -200,7 +200,7 @@ export class RedirectEntry implements Entry {
       try {
         await runTool(["nft", "-f", "-"], `${lines.join("\n")}\n`);
       } catch (error) {
-        // Another program may have deleted elements: the next attempt replaces the table.
+        // Another program may have deleted elements, so the next attempt replaces the table.
         this.#installedRules = undefined;
         throw error;
       }
@@ -269,7 +269,7 @@ export class RedirectEntry implements Entry {
     return maps;
   }
 
-  /** Reads the table: its elements in the form of {@link listOf}, and everything else as text. */
+  /** Reads the table. Returns its elements in the form that {@link listOf} returns, and everything else as text. */
   async #read(): Promise<{ readonly rules: string; readonly elements: ReadonlyMap<string, readonly string[]> }> {
     const table = tableOf(this.family, this.#options.table);
     const elements = new Map<string, readonly string[]>();
@@ -292,7 +292,7 @@ export class RedirectEntry implements Entry {
   }
 }
 
-/** Returns the addresses at which node ports answer; loopback and link-local ones never do. */
+/** Returns the addresses at which node ports answer. Loopback and link-local addresses are never among them. */
 function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string[] {
   const chosen = plan.nodePortAddresses === "all" ? localAddresses : plan.nodePortAddresses;
   return chosen.filter(isUsable);
@@ -305,7 +305,10 @@ function listOf(map: ReadonlyMap<string, string>): readonly string[] {
   return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));
 }
 
-/** Returns the address to listen at: the Node's, or else the first that is neither loopback nor link-local. */
+/**
+ * Returns the address to listen at: the address of the Node object if an interface has it, otherwise the first address
+ * that is neither loopback nor link-local.
+ */
 function listenAddress({ plan, localAddresses }: EntryNode): string | undefined {
   const usable = localAddresses.filter(isUsable);
   const { nodeAddress } = plan;
@@ -314,7 +317,7 @@ function listenAddress({ plan, localAddresses }: EntryNode): string | undefined 
 
 const timeoutMs = 60_000;
 
-/** Runs `nft` and returns its output. Errors: ENTRY_FAILED with the program's own words. */
+/** Runs `nft` and returns its output. Errors: ENTRY_FAILED with the program's error message. */
 export async function runTool(command: readonly string[], stdin = ""): Promise<string> {
   const end = await runProgram(command, { timeoutMs, stdin });
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
@@ -326,7 +329,7 @@ export async function runTool(command: readonly string[], stdin = ""): Promise<s
 }
 
 interface EntryOptions {
-  /** Undefined to redirect packets. */
+  /** Addresses for `MapEntry`; undefined if packets are to be redirected. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
   readonly localPorts: PortRange;
   /** Name of the nftables table. */
@@ -335,8 +338,8 @@ interface EntryOptions {
 }
 
 /**
- * Returns an entry for each family, IPv4 first. Errors: ENTRY_UNAVAILABLE if packets are to be redirected, and this
- * process may not commit to nftables.
+ * Returns an entry for each family, IPv4 first. Errors: ENTRY_UNAVAILABLE if packets are to be redirected but this
+ * process may not change nftables.
  */
 export async function openEntries({ tableName, mapAddresses, localPorts: ports, print }: EntryOptions) {
   if (mapAddresses !== undefined) {
@@ -346,7 +349,7 @@ export async function openEntries({ tableName, mapAddresses, localPorts: ports, 
     });
   }
   try {
-    // Needs the rights for a transaction, and commits none.
+    // `--check` needs the same privileges as a transaction, but commits nothing.
     await runTool(["nft", "--check", "-f", "-"], `table ip ${tableName} {}\n`);
   } catch (cause) {
     const text = `packets cannot be redirected: ${reasonOf(cause)}. With --map 127.0.0.1, Services get local ports`;
@@ -361,7 +364,7 @@ async function deleteTable(family: Family, name: string): Promise<void> {
   await runTool(["nft", "-f", "-"], `table ${table} {}\ndelete table ${table}\n`);
 }
 
-/** Removes the tables that a killed run may have left on the node. */
+/** Removes the tables that a run may have left on the node when it was killed. */
 export async function removeTables(tableName: string, log: Log): Promise<void> {
   for (const family of nodeFamilies()) {
     await deleteTable(family, tableName).catch((error: unknown) =>

@@ -6,11 +6,11 @@ import type { Balancer } from "../balance/balancer.ts";
 import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 
-/** The endpoint set for a client of a frontend, or the reason why the client is refused; see `ConnectionEnd`. */
+/** The endpoint set for a client of a frontend, or the reason why the client is refused (see `ConnectionEnd`). */
 export type Admission = EndpointSetName | "source" | "policy";
 
 /**
- * Decides which clients of one frontend are let through, and to which endpoint set: source ranges and traffic policies.
+ * Decides, by source ranges and traffic policies, which clients of a frontend are admitted, and to which endpoint set.
  */
 export class Gate {
   readonly #senders: Senders;
@@ -51,7 +51,7 @@ export class Gate {
   }
 }
 
-/** Treatment of new clients of a frontend as a whole. */
+/** What happens to new clients of a frontend, taken together. */
 export type Verdict = "serve" | "refuse" | "drop";
 
 /** Returns "serve" if any client has an endpoint. */
@@ -62,10 +62,10 @@ export function verdictOf({ routes }: Frontend): Verdict {
 }
 
 /**
- * Recognizes the kind of sender by its source address, which is all that a process knows of a connection.
- * All frontends of a family share one.
+ * Recognizes the kind of sender by its source address, which is all that a process knows about it. All frontends of a
+ * family share one instance.
  *
- * Where the plan recognizes pods by an interface, a sender in a subnet of such an interface counts as a pod.
+ * If the plan recognizes pods by an interface, a sender in a subnet of such an interface counts as a pod.
  */
 export class Senders {
   #podCIDRs: readonly string[] = [];
@@ -94,7 +94,7 @@ function podCIDRs({ podTraffic, family }: NodePlan): readonly string[] {
     .flatMap(({ family: found, cidr }) => (found === desired && cidr !== null ? [parseCidr(cidr)?.cidr ?? cidr] : []));
 }
 
-/** Connections that may wait to be accepted; the kernel's own limit (net.core.somaxconn) may be lower. */
+/** Maximum number of connections that wait to be accepted. The kernel's own limit (net.core.somaxconn) may be lower. */
 const backlog = 4_096;
 
 /** The frontend that a listener serves. */
@@ -104,8 +104,9 @@ export interface ServedPort {
 }
 
 /**
- * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. A client that the gate or
- * a limit refuses is reset, because a process can refuse only what it has accepted.
+ * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. If the gate or a limit
+ * refuses a client, its connection is accepted and then reset, because a process cannot refuse a connection without
+ * accepting it.
  */
 export class TcpListener {
   readonly #server: Server;
@@ -115,7 +116,7 @@ export class TcpListener {
   private constructor(served: ServedPort, context: RelayContext) {
     this.#served = served;
     this.#context = context;
-    // A client is not read until its endpoint is connected.
+    // With `pauseOnConnect`, a client is not read until its endpoint is connected.
     const options = { allowHalfOpen: true, pauseOnConnect: true, noDelay: true };
     this.#server = createServer(options, (client) => this.#accept(client));
   }
@@ -133,12 +134,13 @@ export class TcpListener {
     server.listen({ host: place.address, port: place.port, backlog, ipv6Only: true }, resolve);
     await promise;
     server.removeListener("error", reject);
-    // A connection could not be accepted, e.g. because of too many open files: it is lost, and the next may succeed.
+    // A connection could not be accepted, e.g. because of too many open files. It is lost, but the next one may
+    // succeed.
     server.on("error", () => served.balancer.traffic.end("limit"));
     return listener;
   }
 
-  /** Accepts no more connections; open ones go on. Resolves when they have ended. */
+  /** Stops accepting connections; open connections go on. Resolves when they have ended. */
   close(): Promise<void> {
     return new Promise((resolve) => this.#server.close(() => resolve()));
   }
@@ -156,10 +158,10 @@ export class TcpListener {
     client.resetAndDestroy();
   }
 
-  /** Decides about a client; returns the reason if it is refused. */
+  /** Decides whether to admit a client. If it is refused, returns the reason. */
   #admit(client: Socket): Admitted | ConnectionEnd {
     const { gate, balancer } = this.#served;
-    // There is none if the client has reset the connection already.
+    // There is no address if the client has already reset the connection.
     const address = client.remoteAddress;
     if (address === undefined) return "client-reset";
     const set = gate.admit(address);

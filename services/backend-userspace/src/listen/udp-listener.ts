@@ -4,31 +4,32 @@ import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts";
 import type { ServedPort } from "./tcp-listener.ts";
 
-/** State that all UDP listeners of the process share. */
+/** State that all UDP listeners in this process share. */
 export interface UdpContext {
   readonly limit: TrafficLimit;
   readonly listeners: Set<UdpListener>;
 }
 
-/** Limits of flows in sweeps, see {@link UdpListener.sweep}. */
+/** Idle limits of flows, as numbers of sweeps; see {@link UdpListener.sweep}. */
 interface FlowSweeps {
   readonly unanswered: number;
   readonly answered: number;
 }
 
 /**
- * Receives datagrams at one address and port, sends those of each client to one endpoint, and returns the answers. A
- * flow ends when it is idle, when its endpoint is gone, or when the endpoint refuses a datagram; the client's next
- * datagram then begins another one. Datagrams of clients that the gate or a limit refuses are ignored.
+ * Receives datagrams at one address and port, sends each client's datagrams to one endpoint, and returns the answers. A
+ * flow ends when it is idle too long, when its endpoint is removed, or when the endpoint refuses a datagram; the
+ * client's next datagram then begins another flow. Datagrams from clients that the gate or a limit refuses are ignored.
  *
- * *Bound:* `UdpContext.limit` flows, each with one socket, of which one client may take half. New flows are ignored
- * when it is reached, because a flood from many source ports must not end the flows of others.
+ * *Bound:* `UdpContext.limit` limits the number of flows, each of which has one socket. When a limit is reached, new
+ * flows are ignored instead of ending old ones, because a flood from many source ports must not end other clients'
+ * flows.
  */
 export class UdpListener {
   readonly #socket: Socket;
   readonly #served: ServedPort;
   readonly #context: UdpContext;
-  /** By `address port` of the client. */
+  /** Flows, keyed by `address port` of the client. */
   readonly #flows = new Map<string, UdpFlow>();
 
   private constructor(served: ServedPort, family: "udp4" | "udp6", context: UdpContext) {
@@ -53,7 +54,7 @@ export class UdpListener {
       throw error;
     });
     socket.removeListener("error", reject);
-    // A client has refused an answer; that concerns this client alone.
+    // This means that a client has refused an answer, which does not concern other clients.
     socket.on("error", () => undefined);
     socket.on("message", (data, from) => listener.#receive(data, from));
     context.listeners.add(listener);
@@ -66,7 +67,7 @@ export class UdpListener {
     return new Promise((resolve) => this.#socket.close(() => resolve()));
   }
 
-  /** Ends flows without a datagram for so many sweeps. */
+  /** Ends flows that have had no datagram for the given number of sweeps. */
   sweep(limits: FlowSweeps): void {
     for (const [key, flow] of this.#flows) {
       if (flow.idleSweeps++ >= (flow.hasAnswer ? limits.answered : limits.unanswered)) this.#end(key, "closed");
@@ -74,11 +75,11 @@ export class UdpListener {
   }
 
   #receive(data: Buffer, { address, port }: RemoteInfo): void {
-    // No answer can be sent to port 0: Node.js throws for it.
+    // No answer could be sent to port 0; Node.js would throw.
     if (port === 0) return;
     const key = `${address} ${port}`;
     let flow = this.#flows.get(key);
-    // The endpoint is gone, or the frontend now belongs to another Service.
+    // Begin another flow if the endpoint has been removed or the frontend now belongs to another Service.
     if (flow !== undefined && (flow.endpoint.removedMs !== undefined || flow.balancer !== this.#served.balancer)) {
       this.#end(key, "drained");
       flow = undefined;
@@ -90,7 +91,7 @@ export class UdpListener {
     flow.send(data);
   }
 
-  /** Begins a flow, which is in the map afterwards unless it was refused or has failed. */
+  /** Begins a flow. Afterwards the map contains it, unless it was refused or has failed. */
   #begin(key: string, address: string, port: number): void {
     const { gate, balancer } = this.#served;
     const { traffic } = balancer;
@@ -139,13 +140,13 @@ export class UdpListener {
 
 interface FlowEvents {
   onAnswer(data: Buffer): void;
-  /** The endpoint refused a datagram (ICMP), or the socket failed. */
+  /** Called if the endpoint refused a datagram (ICMP) or the socket failed. */
   onError(error: NodeJS.ErrnoException): void;
 }
 
 /**
- * The way of one client's datagrams to one endpoint: a connected socket, so that the endpoint's answers come back to
- * this client, and its refusals are reported.
+ * Carries one client's datagrams to one endpoint. It uses a connected socket, so that the endpoint's answers can be
+ * assigned to this client and its refusals are reported.
  *
  * Nothing is reported before {@link start}, and errors may be reported during it.
  */
@@ -153,12 +154,12 @@ class UdpFlow {
   /** Address of the client. */
   readonly client: string;
   readonly endpoint: BalancedEndpoint;
-  /** The service port that it belongs to. */
+  /** The balancer of the service port to which the flow belongs. */
   readonly balancer: Balancer;
   readonly #socket: Socket;
   readonly #events: FlowEvents;
   hasAnswer = false;
-  /** Sweeps in a row without a datagram. */
+  /** Number of consecutive sweeps without a datagram. */
   idleSweeps = 0;
 
   constructor(client: string, endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
@@ -170,7 +171,10 @@ class UdpFlow {
     this.#events = events;
   }
 
-  /** Connects the socket. Too many open files, or no route to the endpoint, is reported before it returns. */
+  /**
+   * Connects the socket. If there are too many open files or there is no route to the endpoint, the error is reported
+   * before this method returns.
+   */
   start(): void {
     const { endpoint } = this;
     const [socket, events] = [this.#socket, this.#events];
@@ -188,7 +192,7 @@ class UdpFlow {
     try {
       this.#socket.send(data);
     } catch (error) {
-      // Not connected.
+      // The socket is not connected.
       this.#events.onError(error as NodeJS.ErrnoException);
     }
   }
@@ -200,8 +204,8 @@ class UdpFlow {
 }
 
 /**
- * Takes the address as it is. Node.js asks the resolver even for addresses, and only a synchronous answer lets a socket
- * bind, connect and send in one turn.
+ * Returns the address unchanged. Node.js calls the resolver even for addresses, and a socket can bind, connect and send
+ * in one turn only if the answer is synchronous.
  */
 function noLookup(
   address: string,

@@ -8,9 +8,9 @@ import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts"
 const size = 65_536;
 
 /**
- * The memory that all connections to endpoints read into. A connection reads, and writes to its client at once. Only if
- * the client's kernel buffer did not take everything, the memory stays with that write, and the next read gets new
- * memory. So the usual read allocates nothing.
+ * The memory into which all connections read data from endpoints. After each read, a connection writes the data to its
+ * client immediately. Only if the client's kernel buffer does not take all of it does the write keep the memory, and
+ * the next read gets new memory. So a typical read allocates nothing.
  */
 export class ReadBuffer {
   #buffer = Buffer.allocUnsafeSlow(size);
@@ -18,7 +18,7 @@ export class ReadBuffer {
   /** The memory for the next read. */
   readonly current = (): Buffer => this.#buffer;
 
-  /** Says that a write still refers to the current memory. */
+  /** Replaces the memory, because a write still refers to it. */
   replace(): void {
     this.#buffer = Buffer.allocUnsafeSlow(size);
   }
@@ -26,23 +26,22 @@ export class ReadBuffer {
 
 const collectAfterBytes = 4 * 1_048_576;
 
-/** The function `gc` of V8 (`--expose-gc`). */
+/** V8's function `gc` (`--expose-gc`). */
 type Collect = (options: { readonly type: "minor" }) => void;
 
 /**
- * The memory of data from clients, which becomes garbage as soon as it is written. Collects it after each 4 MiB, by a
- * collection of V8's young generation alone.
+ * Frees the memory of data from clients, which becomes garbage as soon as the data is written. After each 4 MiB, it
+ * collects only V8's young generation.
  *
- * Node.js reads an accepted socket into 64 KiB of new memory each time, outside of V8's heap. Its young generation
- * holds only the small objects that own the memory and therefore never fills up; instead, V8 collects the whole heap
- * after each 40 MiB, which took more than a third of the CPU time of an upload
- * (docs/design/userspace.md).
+ * For each read from an accepted socket, Node.js allocates 64 KiB of new memory outside V8's heap. The young generation
+ * contains only the small objects that own this memory, so it never fills up. Instead, V8 collects the whole heap after
+ * each 40 MiB, which took more than a third of the CPU time of an upload (docs/design/userspace.md).
  */
 export class ReadGarbage {
   readonly #collect = findCollect();
   #bytes = 0;
 
-  /** Notes that so many bytes were read into memory of their own. */
+  /** Records that the given number of bytes were read into new memory. */
   add(bytes: number): void {
     this.#bytes += bytes;
     if (this.#bytes < collectAfterBytes) return;
@@ -51,29 +50,29 @@ export class ReadGarbage {
   }
 }
 
-/** Returns V8's function `gc`. The context of this process does not get it. */
+/** Returns V8's function `gc`, without defining it in the main context of this process. */
 function findCollect(): Collect {
-  // The function is defined in contexts that are created after the flag is set.
+  // `gc` is defined only in contexts that are created after the flag is set.
   setFlagsFromString("--expose-gc");
   return runInNewContext("gc");
 }
 
-/** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */
+/** Time limit of the first attempt to connect, in milliseconds. The limit doubles with each further attempt. */
 const connectTimeoutMs = 250;
 
 const connectAttempts = 4;
 
-/** State that all connections of the process share. */
+/** State that all connections in this process share. */
 export interface RelayContext {
   readonly limit: TrafficLimit;
   /** The open connections, for `sweep`. */
   readonly open: Set<Connection>;
   readonly buffer: ReadBuffer;
-  /** Is told of all data from clients, which has memory of its own. */
+  /** Counts the data read from clients, for each piece of which Node.js allocates memory. */
   readonly garbage: ReadGarbage;
 }
 
-/** A client that was let through, and where it may go. */
+/** A client that was admitted, and the endpoints that it may reach. */
 export interface Admitted {
   /** Address of the client. */
   readonly address: string;
@@ -82,12 +81,12 @@ export interface Admitted {
 }
 
 /**
- * A client's connection and the one to its endpoint. It outlives the listener that accepted it: it ends by itself or by
- * `sweep`.
+ * A client's connection and the connection to its endpoint. It may outlive the listener that accepted it; it ends when
+ * client or endpoint close it or when `sweep` resets it.
  *
- * Problem: one process with one event loop carries all connections of a node. It must pass on ends, resets and
- * backpressure as if client and endpoint were connected directly, must not buffer what a slow reader leaves, and its
- * CPU time goes into what is done for each piece of data.
+ * Problem: one process with one event loop carries all connections of a node. It must forward ends, resets and
+ * backpressure as if client and endpoint were connected directly, and must not buffer data that a slow reader does not
+ * take. Most of its CPU time is spent on handling pieces of data.
  *
  * ```text
  * client ─► listener ─► Gate (source range, policy) ─► Connection
@@ -99,28 +98,29 @@ export interface Admitted {
  *
  * States:
  *
- * 1. Connecting: nothing is read from the client. The balancer chooses an endpoint; after an attempt that fails, it
- *    chooses another one, and the time limit doubles (250, 500, 1 000, 2 000 ms). After the fourth, the client is
- *    reset.
+ * 1. Connecting: nothing is read from the client. The balancer chooses an endpoint. After each failed attempt it
+ *    chooses another endpoint, and the time limit doubles (250, 500, 1 000, 2 000 ms). After the fourth failed attempt,
+ *    the client is reset.
  * 2. Relaying: each side is read only while the other side takes the data, so a slow reader holds back its own sender
- *    and at most two pieces of 64 KiB wait in each direction. An end of data is passed on and the other direction goes
- *    on; a reset is passed on as a reset.
- * 3. Closed when both sockets are. The place in the limit is free from then on.
+ *    and at most two pieces of 64 KiB wait in each direction. When one side ends its data, the end is forwarded and the
+ *    other direction goes on; a reset is forwarded as a reset.
+ * 3. Closed: both sockets are closed. The connection no longer counts towards the limit.
  *
  * Invariants: a changed plan affects only later calls of `Balancer.choose`; an open connection stays with its endpoint
- * until it ends, is idle too long, or `drainMs` has passed since the endpoint was removed. At the end of the process
- * connections are reset: an end of data would pass for the end of a complete answer.
+ * until it ends, is idle too long, or `drainMs` has passed since the endpoint was removed. When the process ends,
+ * connections are reset, because a client would take an end of data for the end of a complete answer.
  *
- * What keeps it cheap, as measured (docs/design/userspace.md):
+ * Measures that keep the cost low, according to measurements (docs/design/userspace.md):
  *
- * - Data from endpoints is read into one shared buffer. Node.js offers this (`onread`) only for sockets that connect;
- *   an accepted socket allocates 64 KiB for each read, and `ReadGarbage` collects that memory.
- * - No timers per connection: each piece of data would have to restart one. A sweep compares byte counts.
- * - Counters are fields; a metric with labels costs a microsecond for each piece.
+ * - Data from endpoints is read into one shared buffer. Node.js offers this (`onread`) only for outgoing connections.
+ *   For an accepted socket it allocates 64 KiB for each read, which `ReadGarbage` frees.
+ * - Connections have no timers, because each piece of data would have to restart one. Instead, a sweep compares byte
+ *   counts.
+ * - Counters are plain fields, because a metric with labels takes a microsecond for each piece of data.
  *
  * Rejected: workers that share the listening sockets (no more short connections per second, 20 % more CPU time, and
- * limits and affinity that would have to be shared); passing accepted connections to children; SO_REUSEPORT (queued
- * connections are lost when a listener closes).
+ * limits and affinity that would have to be shared); passing accepted connections to child processes; SO_REUSEPORT
+ * (queued connections are lost when a listener closes).
  */
 export class Connection {
   readonly #client: Socket;
@@ -133,7 +133,7 @@ export class Connection {
   #counted: BalancedEndpoint | undefined;
   /** Endpoints to which an attempt to connect has failed. */
   readonly #tried: BalancedEndpoint[] = [];
-  /** Undefined after the last attempt to connect. */
+  /** Timer of the attempt to connect; undefined after the last attempt. */
   #timer: NodeJS.Timeout | undefined;
   #openSockets = 1;
   #end: ConnectionEnd | undefined;
@@ -144,7 +144,7 @@ export class Connection {
   /** Whether one side has ended its data. */
   isHalfClosed = false;
 
-  /** Begins to connect. The connection's place in `context.limit` must be taken already. */
+  /** Begins to connect. The caller must have taken a place in `context.limit` for the connection. */
   constructor(client: Socket, admitted: Admitted, context: RelayContext) {
     this.#client = client;
     this.#admitted = admitted;
@@ -155,12 +155,12 @@ export class Connection {
     this.#connectNext();
   }
 
-  /** When the endpoint left the plan, in milliseconds; undefined if it did not. */
+  /** Time when the endpoint left the plan, in milliseconds; undefined if it is still in the plan. */
   get removedMs(): number | undefined {
     return this.#endpoint?.removedMs;
   }
 
-  /** Resets both sides; without effect on a connection that has ended. */
+  /** Resets both sides. Has no effect on a connection that has ended. */
   reset(end: ConnectionEnd): void {
     this.#end ??= end;
     clearTimeout(this.#timer);
@@ -169,8 +169,8 @@ export class Connection {
   }
 
   /**
-   * Returns how many sweeps in a row found no new data, this one included. A connection that outlives a sweep gets TCP
-   * keepalive, which finds peers that vanished; short connections are spared the system calls.
+   * Returns how many consecutive sweeps, including this one, have found no new data. Also enables TCP keepalive, which
+   * detects peers that have vanished. This is done in a sweep so that short connections are spared the system calls.
    */
   countIdleSweep(): number {
     this.#idleSweeps = this.#bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
@@ -198,7 +198,7 @@ export class Connection {
       balancer.traffic.retries++;
     }
     const endpoint = balancer.choose(set, address, performance.now(), this.#tried);
-    // Without endpoints, the last one was removed after the connection was accepted.
+    // If the set is empty, its last endpoint was removed after the connection was accepted.
     if (endpoint === undefined) return balancer.has(set) ? "loop" : "connect-failed";
     endpoint.open++;
     this.#endpoint = endpoint;
@@ -233,7 +233,8 @@ export class Connection {
     });
     this.#timer = setTimeout(
       () => {
-        // Timers precede events of sockets: after a long turn, the connection may have been accepted meanwhile.
+        // Node.js runs timers before socket events. After a long turn of the event loop, the connection may have been
+        // accepted in the meantime, so wait for one more turn.
         this.#timer = setTimeout(() => upstream.destroy());
       },
       connectTimeoutMs * 2 ** this.#tried.length,
@@ -305,24 +306,26 @@ function resetSocket(socket: Socket): void {
   else if (!socket.destroyed) socket.resetAndDestroy();
 }
 
-/** Time limits of connections. */
+/** Time limits for connections. */
 export interface SweepLimits {
   /** Time without data after which a connection is reset, in milliseconds; 0 for none. */
   readonly idleMs: number;
-  /** The same for a connection of which one side has ended its data. */
+  /** The same for a connection on which one side has ended its data. */
   readonly halfClosedMs: number;
-  /** Time after the removal of an endpoint at which its connections are reset, in milliseconds; 0 for none. */
+  /**
+   * Time from the removal of an endpoint until its connections are reset, in milliseconds; 0 if they are never reset.
+   */
   readonly drainMs: number;
 }
 
 const maxIntervalMs = 30_000;
 const minIntervalMs = 50;
-/** Idle time after which a peer is asked whether it still exists. */
+/** Idle time after which TCP keepalive checks whether a peer still exists. */
 const keepAliveMs = 120_000;
 
 /**
- * Returns the time between two sweeps: a fifth of the smaller limit, so that limits are exceeded by at most that, from
- * 50 ms to 30 s.
+ * Returns the time between two sweeps: a fifth of the smallest limit, but at least 50 ms and at most 30 s. A limit is
+ * exceeded by at most this time.
  */
 export function sweepIntervalMs({ idleMs, halfClosedMs, drainMs }: SweepLimits): number {
   const smallest = Math.min(...[idleMs, halfClosedMs, drainMs, maxIntervalMs * 5].filter((limit) => limit > 0));
@@ -330,8 +333,8 @@ export function sweepIntervalMs({ idleMs, halfClosedMs, drainMs }: SweepLimits):
 }
 
 /**
- * Resets connections that reached a time limit. Must be called every `intervalMs`. Connections have no timers of their
- * own: each piece of data would have to restart one, and a periodic look at all connections costs less.
+ * Resets connections that have reached a time limit. Must be called every `intervalMs`. Connections have no timers of
+ * their own, because each piece of data would have to restart one; checking all connections periodically costs less.
  */
 export function sweep(open: Iterable<Connection>, limits: SweepLimits, intervalMs: number, nowMs: number): void {
   const { idleMs, halfClosedMs, drainMs } = limits;

@@ -10,12 +10,12 @@ import { Gate, type Senders, type ServedPort, TcpListener, type Verdict, verdict
 import { UdpListener } from "../listen/udp-listener.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
-/** The service port that a frontend belongs to, and its place among the frontends of the port. */
+/** The service port to which a frontend belongs, and the frontend's position among the frontends of the port. */
 interface FrontendOwner {
   readonly name: string;
   /** True for the first frontend of the port. */
   readonly isFirst: boolean;
-  /** Whether the Service has fewer than `maxListenersPerService` frontends before this one. */
+  /** Whether there are fewer than `maxListenersPerService` frontends of the Service before this one. */
   readonly isWithinShare: boolean;
   readonly balancer: Balancer;
 }
@@ -26,11 +26,11 @@ interface OpenListener {
 }
 
 /**
- * A frontend of the plan with its listener. It may pass to another Service, and keeps its listener then.
+ * A frontend in the plan, with its listener. If the frontend passes to another Service, it keeps its listener.
  *
- * A listener that must move, or is no longer desired, is replaced in two steps, so that no packet meets a closed port:
- * {@link openAt} opens the new one and keeps the old one; after the entry has been published, {@link closeReplaced}
- * closes the old one. Connections of a closed listener go on.
+ * A listener that must move or is no longer needed is replaced in two steps, so that no packet meets a closed port:
+ * {@link openAt} opens the new listener (if any) and keeps the old one; after the change has been published to the
+ * entry, {@link closeReplaced} closes the old one. The connections of a closed listener go on.
  */
 export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly id: string;
@@ -39,11 +39,11 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   #owner: FrontendOwner;
   #listener: OpenListener | undefined;
   #replaced: OpenListener[] = [];
-  /** The state that the entry put into effect last, as JSON. */
+  /** The state that the entry has put into effect last, as JSON. */
   #published = "";
-  /** Whether the current plan has it. */
+  /** Whether the current plan contains this frontend. */
   isPlanned = true;
-  /** Why it has no listener although it needs one; undefined otherwise. */
+  /** Reason why the frontend has no listener although it needs one; undefined otherwise. */
   failure: string | undefined;
 
   constructor(id: string, frontend: Frontend, owner: FrontendOwner, senders: Senders, runtime: UserspaceRuntime) {
@@ -77,7 +77,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return this.#listener !== undefined;
   }
 
-  /** State for the entry. */
+  /** The state to publish to the entry. */
   get state(): EntryState {
     if (!this.isPlanned) return { kind: "none" };
     const { verdict } = this;
@@ -91,12 +91,12 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return isSettled && this.#published === JSON.stringify(this.state);
   }
 
-  /** Notes that the entry has put the current state into effect. */
+  /** Records that the entry has put the current state into effect. */
   setPublished(): void {
     this.#published = JSON.stringify(this.state);
   }
 
-  /** Takes a new plan, perhaps of another Service. Open connections go on. */
+  /** Applies a new plan, which may belong to another Service. Open connections go on. */
   update(frontend: Frontend, owner: FrontendOwner): void {
     this.gate.update(frontend);
     this.#owner = owner;
@@ -104,9 +104,10 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 
   /**
-   * Opens a listener at a place, or none if it is undefined. The previous listener stays open until
-   * {@link closeReplaced}, also if the new one cannot be opened: then {@link failure} is set, and the frontend has no
-   * listener, because the entry will no longer lead to the previous place. Returns whether a listener was opened.
+   * Opens a listener at a place; if `place` is undefined, opens none. The previous listener stays open until
+   * {@link closeReplaced}, even if the new one cannot be opened. In that case {@link failure} is set and the frontend
+   * counts as having no listener, because the entry will no longer lead to the previous place. Returns whether a
+   * listener was opened.
    */
   async openAt(place: Place | undefined): Promise<boolean> {
     if (this.#isAt(place)) {
@@ -140,7 +141,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     this.closeReplaced();
   }
 
-  /** Describes it in one line. *Shape:* `TCP 10.96.0.1:80 default/web serve at 192.0.2.1:20173`. */
+  /** Describes the frontend in one line. *Shape:* `TCP 10.96.0.1:80 default/web serve at 192.0.2.1:20173`. */
   describe(): string {
     const { address, protocol, port } = this.frontend;
     const at = this.#listener?.at;
@@ -154,7 +155,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     return at.address === place.address && place.ports.includes(at.port);
   }
 
-  /** Listens at the first port of a place that is free. */
+  /** Listens at the first free port of a place. */
   async #openFirst({ address, ports }: Place): Promise<OpenListener> {
     const { maxListenersPerService } = this.#runtime.settings;
     if (!this.#owner.isWithinShare) throw new Error(`a Service has at most ${maxListenersPerService} local ports`);
@@ -193,7 +194,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 }
 
-/** Most clients that are remembered for one Service port with affinity. */
+/** Maximum number of clients that are remembered for one Service port with affinity. */
 const maxAffinityClients = 100_000;
 
 /** Returns the id of a frontend. *Shape:* `TCP 10.96.0.1 80`, `UDP * 30053`. */
@@ -201,8 +202,8 @@ const idOf = ({ address, protocol, port }: Pick<Frontend, "address" | "protocol"
   `${protocol} ${address ?? "*"} ${port}`;
 
 /**
- * The frontends and balancers of one family, as the last plan has them. The table opens nothing: {@link update} returns
- * the frontends that changed. Frontends of SCTP are left out, because Node.js has no SCTP sockets.
+ * The frontends and balancers of one family according to the last plan. The table opens no listeners; {@link update}
+ * returns the frontends that have changed. SCTP frontends are left out, because Node.js has no SCTP sockets.
  */
 export class FrontendTable {
   readonly #runtime: UserspaceRuntime;
@@ -230,10 +231,10 @@ export class FrontendTable {
   }
 
   /**
-   * Takes the plans of these Services. Returns the frontends that may have to be opened or closed.
+   * Applies the plans of these Services. Returns the frontends that may have to be opened or closed.
    *
-   * `keys` must contain every Service whose plan differs from that of the last call: a frontend that passes from one
-   * Service to another stays open only if both are in it.
+   * `keys` must contain every Service whose plan has changed since the last call: a frontend that passes from one
+   * Service to another stays open only if `keys` contains both Services.
    */
   update(plan: FamilyPlan, keys: Iterable<ServiceKey>): readonly ServedFrontend[] {
     const desired = new Map<string, { readonly frontend: Frontend; readonly owner: FrontendOwner }>();
@@ -269,7 +270,7 @@ export class FrontendTable {
     return [...changed];
   }
 
-  /** Forgets a frontend that no plan has. */
+  /** Forgets a frontend that is no longer in any plan. */
   delete(frontend: ServedFrontend): void {
     this.#frontends.delete(frontend.id);
   }

@@ -18,20 +18,21 @@ import type { UserspaceRuntime } from "./userspace-runtime.ts";
 interface UserspaceRuleSetOptions {
   readonly entry: Entry;
   readonly runtime: UserspaceRuntime;
-  /** The node's addresses. */
+  /** Returns the node's addresses. */
   readonly localAddresses: () => AddressSet;
 }
 
 const openAtOnce = 64;
 
 /**
- * The listeners of one family, as a rule set of the kit.
+ * The listeners of one family, in the form of a rule set.
  *
- * The "rules" are listeners in this process and what brings packets to them (`Entry`); they end with the process, so no
- * rules of an earlier run can be in force. A sync opens new listeners, publishes all changes to the entry, and then
- * closes old listeners, so no packet is led to a port where nothing listens. A frontend that cannot be opened, because
- * another program has its port, is logged and tried again with each check, and does not affect others. A sync fails if
- * none can be opened, so that `/healthz` fails while nothing listens.
+ * The "rules" are the listeners in this process and the `Entry` that leads packets to them. They end with the process,
+ * so no rules of an earlier run can be in force. A sync opens new listeners, publishes all changes to the entry, and
+ * then closes old listeners, so that packets are never sent to a port where nothing listens. If a frontend cannot be
+ * opened because another program uses its port, this is logged and the frontend is tried again with each check; other
+ * frontends are not affected. If no frontend can be opened, the sync fails, so that `/healthz` fails while nothing
+ * listens.
  */
 export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   readonly #options: UserspaceRuleSetOptions;
@@ -53,7 +54,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return this.#planned().filter(({ isListening }) => isListening).length;
   }
 
-  /** The UDP listeners with their frontends, as conntrack names them. */
+  /** Yields the UDP listeners with their frontends, in the form that conntrack uses. */
   *udpListeners(): Generator<readonly [listener: string, FrontendKey], void, void> {
     for (const { frontend, state } of this.#planned()) {
       const { address, protocol, port } = frontend;
@@ -103,7 +104,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
 
   async close(): Promise<void> {
     const { entry, runtime } = this.#options;
-    // First, so that no packet is sent to a closed listener.
+    // Done first, so that no packet is sent to a closed listener.
     await entry.close().catch((error: unknown) => {
       runtime.log.error("packets may still be led to ports where nothing listens: run --cleanup", {
         family: this.family,
@@ -114,7 +115,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     runtime.remove(this);
   }
 
-  /** Takes the node's addresses; returns whether listeners must move. */
+  /** Applies the node's addresses. Returns whether listeners must move. */
   #useNode(plan: FamilyPlan): boolean {
     const localAddresses = this.#options.localAddresses()[this.family];
     this.#senders.update(plan.node, localAddresses);
@@ -147,7 +148,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return makeUserspaceChange(this.family, mode, { opened: lines, closed, repaired, failed });
   }
 
-  /** Opens the listeners that are missing, 64 at a time. Returns the frontends that have got one. */
+  /** Opens missing listeners, 64 at a time. Returns the frontends for which a listener was opened. */
   async #open(frontends: readonly ServedFrontend[]): Promise<ReadonlySet<ServedFrontend>> {
     const opened = new Set<ServedFrontend>();
     const open = async (frontend: ServedFrontend): Promise<void> => {
@@ -167,7 +168,10 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return frontend.isPlanned && frontend.verdict === "serve" ? this.#options.entry.placeOf(frontend) : undefined;
   }
 
-  /** Errors: NOTHING_LISTENS if there are frontends to open and none is. */
+  /**
+   * Checks that at least one listener is open. Errors: NOTHING_LISTENS if there are frontends to open but none could be
+   * opened.
+   */
   #requireListener(failed: readonly string[]): void {
     if (failed.length === 0 || this.socketCount > 0) return;
     throw new BackendUserspaceError(
@@ -192,7 +196,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   }
 }
 
-/** Result of a sync or a repair: the numbers of frontends that were opened and closed. */
+/** Result of a sync or a repair, with the numbers of frontends that were opened and closed. */
 export interface UserspaceChange extends RuleChange {
   readonly opened: number;
   readonly closed: number;
@@ -201,7 +205,7 @@ export interface UserspaceChange extends RuleChange {
 interface ChangeParts {
   readonly opened: readonly string[];
   readonly closed: readonly string[];
-  /** Differences that a repair found at the entry: the `Entry` that leads packets to the listeners. */
+  /** Differences that a repair found at the `Entry` (which leads packets to the listeners). */
   readonly repaired: readonly string[];
   /** Descriptions of frontends that could not be opened. */
   readonly failed: readonly string[];
@@ -240,7 +244,7 @@ function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: Ch
   };
 }
 
-/** The rule set of `--dry-run`: prints the frontends that would be opened, and opens nothing. */
+/** The rule set for `--dry-run`. It prints the frontends that would be opened, and opens nothing. */
 export class PrintedRuleSet implements RuleSet<UserspaceChange> {
   readonly family: Family;
   readonly #print: (text: string) => void;

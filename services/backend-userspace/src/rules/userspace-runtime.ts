@@ -22,23 +22,26 @@ import {
   TrafficTable,
 } from "../traffic/service-traffic.ts";
 
-/** Settings of the traffic, from the options of the backend. Times in milliseconds. */
+/** Traffic settings from the backend's options. Times are in milliseconds. */
 export interface TrafficSettings {
   readonly tcp: SweepLimits;
-  /** Time without a datagram after which a UDP flow ends, once its endpoint has answered. */
+  /** Time without a datagram after which a UDP flow ends if its endpoint has answered. */
   readonly udpIdleMs: number;
-  /** The same before the first answer. */
+  /** The same for a flow without an answer so far. */
   readonly udpUnansweredMs: number;
-  /** Maximum numbers; 0 for those that suit the limit of open files. */
+  /** Maximum numbers of connections and flows; 0 to derive them from the memory and the limit of open files. */
   readonly maxConnections: number;
   readonly maxFlows: number;
   readonly maxPerService: number;
-  /** Maximum number of frontends of a Service in one family that get a listener: others need local ports, too. */
+  /**
+   * Maximum number of frontends of a Service that get a listener in one family. It is limited because other Services
+   * need local ports, too.
+   */
   readonly maxListenersPerService: number;
 }
 
 interface ListenersOfFamily {
-  /** Whether a Service has ports in the family. */
+  /** Returns whether a Service has ports in the family. */
   readonly serves: (service: ServiceKey) => boolean;
   /** See `Entry.captures`. */
   readonly captures: (protocol: Protocol, to: EndpointAddress) => boolean;
@@ -46,8 +49,8 @@ interface ListenersOfFamily {
 }
 
 /**
- * State that all listeners and connections of the process share, for both families: limits, counters, time limits.
- * The last rule set that closes ends it.
+ * State that all listeners and connections in this process share, for both families: limits, counters and time limits.
+ * It ends when the last rule set is closed.
  */
 export class UserspaceRuntime {
   readonly settings: TrafficSettings;
@@ -85,7 +88,7 @@ export class UserspaceRuntime {
     });
   }
 
-  /** Adds the listeners of a family, for metrics; the first call begins to enforce time limits. */
+  /** Adds the listeners of a family, for metrics. The first call also starts the enforcement of time limits. */
   add(family: ListenersOfFamily): void {
     this.#families.push(family);
     const { tcp, udpIdleMs, udpUnansweredMs } = this.settings;
@@ -99,7 +102,7 @@ export class UserspaceRuntime {
     }, intervalMs).unref();
   }
 
-  /** Notes that a listener is opened at a place, or is closed. */
+  /** Records that the listener at a place is open, or is closed. */
   setListening(protocol: Protocol, place: EndpointAddress, isListening: boolean): void {
     if (isListening) this.#listening.add(keyOf(protocol, place));
     else this.#listening.delete(keyOf(protocol, place));
@@ -109,7 +112,7 @@ export class UserspaceRuntime {
     return this.#listening.has(keyOf(protocol, place));
   }
 
-  /** Makes default limits fit the descriptors that listeners leave. */
+  /** Adapts default limits to the number of descriptors that are not used by listeners. */
   updateLimits(): void {
     const { connections, flows } = this.#limits(this.settings);
     this.relay.limit.limits = connections;
@@ -123,8 +126,8 @@ export class UserspaceRuntime {
   }
 
   /**
-   * Whether connections to an endpoint would come back to a listener of this process, to be sent there again without
-   * end. Anyone who may write an EndpointSlice can ask for that. Logged once for each endpoint.
+   * Returns whether connections to an endpoint would come back to a listener of this process, and so be relayed in an
+   * endless loop. Anyone who may write an EndpointSlice can cause this. It is logged once for each endpoint.
    */
   isLoop({ name: service, protocol }: ServicePortPlan, endpoint: BalancedEndpoint): boolean {
     const isLoop =
@@ -142,8 +145,8 @@ export class UserspaceRuntime {
   }
 
   /**
-   * Removes the listeners of a family. After the last family, resets all connections: a regular end would tell clients
-   * that they have all data.
+   * Removes the listeners of a family. After the last family, resets all connections, because a regular end would tell
+   * clients that they have received all data.
    */
   remove(family: ListenersOfFamily): void {
     this.#families.splice(this.#families.indexOf(family), 1);

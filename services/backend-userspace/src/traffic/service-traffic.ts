@@ -5,12 +5,12 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 
 /**
- * Why a connection or a UDP flow ended, or was not begun.
+ * Reason why a connection or a UDP flow ended, or was not begun.
  *
- * - closed: both sides closed it; of a UDP flow: idle for its time limit.
- * - client-reset, endpoint-reset: one side reset it, and the other side was reset too.
+ * - closed: both sides closed the connection, or a UDP flow was idle for its time limit.
+ * - client-reset, endpoint-reset: this side reset the connection, and the other side was reset, too.
  * - connect-failed: no endpoint accepted the connection within all attempts.
- * - loop: each endpoint is a frontend of this process, so a connection would come back without end.
+ * - loop: every endpoint is a frontend of this process, so the connection would come back endlessly.
  * - idle: no byte for a day.
  * - drained: its endpoint was removed more than an hour ago.
  * - limit: a limit of connections or flows was reached.
@@ -32,18 +32,18 @@ export type ConnectionEnd =
   | "stopped";
 
 /**
- * Counters of one Service. They are plain numbers, from which metrics are read when they are collected: to increment a
- * metric with labels takes a microsecond, for each chunk of data.
+ * Counters of one Service. They are plain numbers, which are read when metrics are collected, because incrementing a
+ * metric with labels takes a microsecond, which would be needed for each chunk of data.
  *
- * Connections count TCP connections and UDP flows together; their protocol is known from the Service's port.
+ * Connections include UDP flows; the protocol is known from the Service port.
  */
 export class ServiceTraffic {
   readonly service: ServiceKey;
-  /** Connections and flows that are open now. */
+  /** Number of connections and flows that are open now. */
   open = 0;
-  /** Connections and flows that were given to an endpoint, or were refused. */
+  /** Number of connections and flows that were begun or refused. */
   total = 0;
-  /** Attempts to connect that failed and were followed by another one. */
+  /** Number of failed attempts to connect that were followed by another attempt. */
   retries = 0;
   bytesFromClients = 0;
   bytesToClients = 0;
@@ -58,9 +58,7 @@ export class ServiceTraffic {
   }
 }
 
-/**
- * The counters of all Services, by key. A Service that has been deleted keeps its counters while it has connections.
- */
+/** The counters of all Services, by key. A deleted Service keeps its counters as long as it has connections. */
 export class TrafficTable {
   readonly #byService = new Map<ServiceKey, ServiceTraffic>();
 
@@ -69,12 +67,12 @@ export class TrafficTable {
     return [...this.#byService.values()].filter(({ total }) => total > 0);
   }
 
-  /** Returns the counters of a Service, which begin at 0. */
+  /** Returns the counters of a Service. New counters begin at 0. */
   of(service: ServiceKey): ServiceTraffic {
     return getOrMake(this.#byService, service, () => new ServiceTraffic(service));
   }
 
-  /** Forgets the counters of Services for which `isServed` is false and that have no open connection. */
+  /** Forgets the counters of Services for which `isServed` returns false and that have no open connections. */
   prune(isServed: (service: ServiceKey) => boolean): void {
     for (const [service, { open }] of this.#byService) {
       if (open === 0 && !isServed(service)) this.#byService.delete(service);
@@ -85,23 +83,23 @@ export class TrafficTable {
 /** Maximum numbers of open connections, or of open UDP flows. */
 interface Limits {
   readonly total: number;
-  /** One client address may take half of it. */
+  /** Limit for one Service, of which one client address may use half. */
   readonly perService: number;
 }
 
-/** What is open of a Service: in all, and by the address of the client. */
+/** Number of open connections or flows of a Service, in all and by client address. */
 interface OpenOfService {
   count: number;
   readonly byClient: Map<string, number>;
 }
 
 /**
- * Counts what is open against its limits, so that the process refuses new work instead of running out of descriptors or
- * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections. No client
- * can take a Service away from all others.
+ * Counts open connections or flows against limits, so that the process refuses new work instead of running out of
+ * descriptors or memory. TCP connections and UDP flows are limited separately, because a flood of datagrams must not
+ * use up the connections. No client can use up the limit of a Service alone.
  */
 export class TrafficLimit {
-  /** May be replaced. Lower limits end nothing that is open. */
+  /** May be replaced. Lower limits do not end open connections or flows. */
   limits: Limits;
   readonly #byService = new Map<ServiceTraffic, OpenOfService>();
   #open = 0;
@@ -114,7 +112,7 @@ export class TrafficLimit {
     return this.#open;
   }
 
-  /** Takes a place for a client of a Service; false if a limit is reached. */
+  /** Takes a place for a client of a Service. Returns false if a limit is reached. */
   tryTake(service: ServiceTraffic, client: string): boolean {
     const { total, perService } = this.limits;
     const ofService = this.#byService.get(service) ?? { count: 0, byClient: new Map() };
@@ -141,26 +139,27 @@ export class TrafficLimit {
   }
 }
 
-/** Descriptors that are kept for the connection to the watcher, health checks, and files. */
+/** Number of descriptors reserved for the connection to the watcher, health checks and files. */
 const reservedFiles = 1_024;
-/** Memory of the process without connections. */
+/** Memory of the process without connections, in bytes. */
 const baseBytes = 150 * 1_048_576;
-/** Memory of a connection whose peers read slowly now and then; an idle one takes less. */
+/** Memory of a connection whose peers sometimes read slowly, in bytes. An idle connection takes less. */
 const bytesPerConnection = 48 * 1_024;
 /** Smallest default limit, so that something works even with few descriptors or little memory. */
 const minimum = 8;
 
 /** Resources from which default limits are derived. */
 interface Resources {
-  /** Descriptors that are not used by listeners. */
+  /** Number of descriptors that are not used by listeners. */
   readonly openFiles: number;
   readonly memoryBytes: number;
 }
 
 /**
- * Returns the limits that suit descriptors and memory: a connection takes two descriptors, a UDP flow one, and a
- * quarter is for flows; memory is for 48 KiB each beyond 150 MiB. A single Service may take half, unless `perService`
- * says otherwise. Given numbers (not 0) take precedence. Pure.
+ * Derives limits from the available descriptors and memory. A connection takes two descriptors and a UDP flow one; a
+ * quarter of the descriptors is reserved for flows. Each connection or flow takes 48 KiB of the memory beyond 150 MiB.
+ * A single Service may use half of a limit unless `perService` is given. Given numbers other than 0 take precedence.
+ * Pure.
  */
 export function limitsFor(
   { openFiles, memoryBytes }: Resources,
@@ -181,7 +180,7 @@ export function limitsFor(
 
 /** Returns the cgroup's memory limit or the machine's memory, in bytes. Connections take little of V8's heap. */
 export function readMemoryLimit(): number {
-  // 0 or a huge number if there is no limit.
+  // `constrainedMemory` returns 0 or a huge number if there is no limit.
   return Math.min(process.constrainedMemory() || Number.POSITIVE_INFINITY, totalmem());
 }
 
@@ -207,8 +206,8 @@ interface TrafficSources {
 /**
  * Registers the metrics of the traffic. They read the counters of {@link ServiceTraffic} when they are collected.
  *
- * A Service has series only once it has had a connection: a node may serve thousands of Services, of which most have no
- * client here.
+ * A Service has series only after its first connection, because a node may serve thousands of Services, most of which
+ * have no client there.
  */
 export function registerTrafficMetrics(registry: Registry, sources: TrafficSources): void {
   const registers = [registry];
