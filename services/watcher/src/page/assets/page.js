@@ -1,8 +1,8 @@
-// The script of the status page, served as it is. It shows rows of the inspect API (proto/kpng/inspect/v1), which it
-// watches over Connect with JSON. Text of the cluster becomes text nodes and attributes only, never HTML.
+// Script of the status page, served unchanged. It shows rows of the inspect API (proto/kpng/inspect/v1), which it
+// watches over Connect with JSON. Strings from the cluster only become text nodes and attributes, never HTML.
 
 /**
- * Rows as protobuf's JSON, as far as the page shows them. Fields with default values are absent.
+ * Rows as protobuf JSON, limited to the fields that the page shows. Fields with default values are absent.
  *
  * @typedef {{ name?: string, protocol?: string, port?: number, nodePort?: number }} Port
  * @typedef {{ namespace?: string, name?: string, type?: string, isHeadless?: boolean, clusterIps?: string[],
@@ -33,11 +33,11 @@
  * @typedef {{ title: string, watches: Watch[], columns: string[], rows: () => Row[], facts: () => [string, Content][] }} View
  */
 
-/** Rows of a table that are shown at once: a browser with thousands of them would be slow. */
+/** Maximum number of rows that a table shows; a browser would be slow with thousands of rows. */
 const maxShown = 200;
-/** Changes that are kept; the watcher keeps as many. */
+/** Maximum number of changes to keep; the watcher keeps the same number. */
 const maxChanges = 1_000;
-/** Time between two requests for the status, and before a stream is opened again, in milliseconds. */
+/** Interval between two requests for the status, and delay before a stream is opened again, in milliseconds. */
 const periodMs = 2_000;
 
 const state = {
@@ -45,7 +45,7 @@ const state = {
   status: {},
   /** @type {Finding[]} */
   findings: [],
-  /** Time of the watcher, in milliseconds since 1970. */
+  /** Current time of the watcher, in milliseconds since 1970. */
   nowMs: 0,
   /** @type {Map<string, Service>} */
   services: new Map(),
@@ -60,7 +60,7 @@ const state = {
 // Requests
 
 /**
- * Sends a request to a method of the inspect API. Errors: Error with the message of the watcher.
+ * Sends a request to a method of the inspect API. Errors: Error with the watcher's message.
  *
  * @param {string} method
  * @param {string} type
@@ -75,8 +75,8 @@ async function send(method, type, body, signal) {
 }
 
 /**
- * Yields the messages of a streaming method. Each is preceded by a byte of flags and four of its length; the last one,
- * with flag 2, has the error of the stream.
+ * Yields the messages of a streaming method. Each message is preceded by one byte of flags and four bytes of length.
+ * The last message, with flag 2, contains the error of the stream.
  *
  * @param {Watch} watched
  * @param {AbortSignal} signal
@@ -108,7 +108,8 @@ async function* messagesOf({ method, request }, signal) {
 }
 
 /**
- * Keeps a list of the state current. Opens the stream again when it ends, and keeps the old rows until then.
+ * Keeps a list in `state` current. Opens the stream again when it ends, and keeps the old rows until the new stream
+ * sends rows.
  *
  * @param {Watch} watched
  * @param {AbortSignal} signal
@@ -133,8 +134,8 @@ async function follow(watched, signal) {
 }
 
 /**
- * Keeps the status current. When the watcher answers again, all streams are opened again: one that hangs behind a proxy
- * does not end by itself.
+ * Keeps the status current. When the watcher answers again, all streams are reopened, because a stream that hangs
+ * behind a proxy does not end by itself.
  *
  * @param {AbortSignal} signal
  */
@@ -394,7 +395,8 @@ function linkTo({ namespace = "", name = "" }, text) {
 }
 
 /**
- * Time for which a node has not applied what it was sent, in milliseconds; 0 if nothing is pending.
+ * Time for which the node's oldest pending change has been waiting to be applied, in milliseconds; 0 if nothing is
+ * pending.
  *
  * @param {Node} node
  */
@@ -405,7 +407,7 @@ function lagMs({ unappliedSince }) {
 // Texts
 
 /**
- * Word of an enum value. *Shape:* `APPLY_STATE_CURRENT` → `current`.
+ * Returns the word for an enum value. *Shape:* `APPLY_STATE_CURRENT` → `current`.
  *
  * @param {string | undefined} value
  * @param {string} prefix
@@ -471,7 +473,7 @@ function setText(id, text) {
 const shownRows = new Map();
 
 /**
- * Shows exactly these rows, in this order. Cells that did not change stay, with focus and selection.
+ * Shows exactly these rows, in this order. Unchanged cells stay, and keep their focus and selection.
  *
  * @param {Row[]} rows
  */
@@ -520,7 +522,7 @@ function show() {
   if (!byId("facts").isEqualNode(facts)) byId("facts").replaceChildren(...facts.children);
 }
 
-/** Opens the streams of the current section. A page that is hidden or paused has none. */
+/** Opens the streams of the current section. A hidden or paused page has no streams. */
 function start() {
   running.abort();
   running = new AbortController();
@@ -532,7 +534,7 @@ function start() {
   for (const watched of view.watches) void follow(watched, running.signal);
 }
 
-/** Shows the section that the address names. */
+/** Shows the section that the URL names. */
 function open() {
   const [section = "", namespace = "", name = ""] = location.hash.replace(/^#\//, "").split("/").map(decode);
   const views = { services: servicesView, nodes: nodesView, changes: changesView };
