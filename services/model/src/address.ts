@@ -105,7 +105,10 @@ export function addressAndPort(address: string, port: number | string): string {
 
 const blockLists = new Map<string, BlockList>();
 
-/** Exceeds the number of CIDRs in any cluster. Single addresses, which come and go with pods, are not cached. */
+/**
+ * Maximum number of cached lists, more than any cluster has CIDRs. Single addresses, which come and go with pods, have
+ * none.
+ */
 const maxBlockLists = 10_000;
 
 /** True if an address is in a CIDR of the same family; `cidr` may also be a single address. */

@@ -41,7 +41,7 @@ export function kubeSource(clusterId: string | undefined): string {
   return clusterId === undefined ? "kube" : `kube:${clusterId}`;
 }
 
-/** Returns the identity of the cluster that positions with this source are of; "" if it is unknown. */
+/** Returns the identity of the cluster to which positions with this source belong; "" if it is unknown. */
 export function clusterIdOf(source: string): string {
   return source.startsWith("kube:") ? source.slice("kube:".length) : "";
 }
@@ -61,7 +61,7 @@ function relate(offered: Position | undefined, held: Position | undefined): Rela
   const isKube = [offered.source, held.source].map((source) => source === "kube" || source.startsWith("kube:"));
   const isSame = offered.source === held.source;
   if (!isSame && !(isKube[0] && isKube[1])) return "unrelated";
-  // A watcher that may not read the UID is taken to serve the cluster of the others.
+  // A watcher that may not read the UID is assumed to serve the same cluster as the others.
   if (!isSame && offered.source !== "kube" && held.source !== "kube") return "foreign";
   return positionKinds.every((kind) => offered.current[kind] >= held[kind]) ? "covers" : "behind";
 }

@@ -40,7 +40,8 @@ export interface EndpointUse {
 /** An endpoint in a node view: the node may send some of the Service's traffic to it. */
 export interface ViewEndpoint {
   /**
-   * Unique within the Service, without slashes: the pod's name, `pod.hash`, or up to 16 hex digits if it is not a pod.
+   * Unique within the Service, without slashes: the pod's name, `pod.hash`, or up to 16 hex digits if the endpoint is
+   * not a pod.
    */
   readonly key: string;
   readonly addresses: AddressSet;

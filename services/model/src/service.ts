@@ -24,7 +24,7 @@ export interface ServicePort {
 
 /**
  * A port with a protocol that this version does not know. No rules are made for it. Backends that print the view or
- * hand it to a program still pass it on, because the reader may know the protocol.
+ * pass it to a program still include such a port, because the reader may know the protocol.
  */
 export interface UnknownPort extends Omit<ServicePort, "protocol"> {
   /** Value of localv1.Protocol that is not in {@link Protocol}. */
@@ -60,8 +60,8 @@ export interface Service {
   /** True if spec.clusterIP is "None". */
   readonly isHeadless: boolean;
   /**
-   * Undefined if a state file omits the field: KPNG's streams and JSON distinguish that from an empty set. Sources that
-   * read Kubernetes objects always set it.
+   * Undefined if a state file omits the field, because KPNG's streams and JSON distinguish this case from an empty set.
+   * Sources that read Kubernetes objects always set it.
    */
   readonly clusterIPs?: AddressSet | undefined;
   /** Undefined in the same cases as `clusterIPs`. */
@@ -102,8 +102,8 @@ export function serviceKey(object: { readonly namespace: string; readonly name: 
  * load-balancer IP that nodes handle.
  *
  * Source: kube-proxy `serviceport.go`, ExternallyAccessible. There, it is a property of each port. Here, one port with
- * a node port is enough for the whole Service, because only with allocateLoadBalancerNodePorts set to false can some
- * ports lack a node port.
+ * a node port is enough for the whole Service, because some ports can lack a node port only if
+ * allocateLoadBalancerNodePorts is false.
  */
 export function isExternallyAccessible(service: Service): boolean {
   return (

@@ -26,7 +26,7 @@ const addressTags = tagsOf(IPSetSchema);
 
 const writer = new MessageWriter();
 
-/** Fields of an endpoint that KPNG's message has, too. */
+/** Fields of an endpoint that KPNG's message also has. */
 export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports" | "isOnNode" | "scopes">;
 
 /**
@@ -178,7 +178,7 @@ export function firstToFront(set: AddressSet, first: AddressSet | undefined): Ad
   return ordered;
 }
 
-/** Those aspects of an endpoint's origin on which its key depends. */
+/** Properties of an endpoint's origin on which its key depends. */
 interface EndpointIdentity {
   /** "" if the endpoint is not a pod. */
   readonly podName: string;

@@ -13,11 +13,11 @@ export interface ConnectionTimes {
   readonly idleMs?: number | undefined;
   /** Age at which a client is asked to reconnect, ± 10 % at random; 0 for never. Default 1 800 000. */
   readonly maxAgeMs?: number | undefined;
-  /** Shortest interval between two requests to reconnect. Default 1 000. */
+  /** Minimum interval between two requests to reconnect. Default 1 000. */
   readonly ageIntervalMs?: number | undefined;
-  /** Longest time for which a client may read nothing while the buffer of its stream is full. Default 60 000. */
+  /** Maximum time for which a client may read nothing while its stream's buffer is full. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
-  /** Longest time for draining connections when the watcher stops. 0 closes them immediately. Default 10 000. */
+  /** Maximum time for draining connections when the watcher stops. 0 closes them immediately. Default 10 000. */
   readonly drainMs?: number | undefined;
   /** Returns the monotonic time in milliseconds. Default performance.now. */
   readonly now?: (() => number) | undefined;
@@ -28,7 +28,7 @@ export interface ConnectionTimes {
 interface KeepaliveOptions {
   /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
   readonly intervalMs?: number | undefined;
-  /** Longest wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
+  /** Maximum wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
   readonly timeoutMs?: number | undefined;
 }
 
@@ -91,8 +91,8 @@ interface CallTimes {
 }
 
 /**
- * The open connections of a server. It ends silent and idle connections, and calls whose client does not read; asks
- * clients of old connections to reconnect; and drains all connections when the watcher stops.
+ * The open connections of a server. This class ends silent and idle connections, and calls whose client does not read;
+ * it asks clients of old connections to reconnect, and drains all connections when the watcher stops.
  *
  * The clock of this class stops while the event loop is blocked. After a blocking turn, Node.js runs due timers before
  * it reads sockets, so timeouts would end connections whose data has already arrived. The clock therefore advances by

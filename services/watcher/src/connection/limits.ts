@@ -56,7 +56,7 @@ export function readResources(): ProcessResources {
   return { memoryBytes: memoryLimitBytes(), openFiles: readOpenFiles() };
 }
 
-/** Node.js raises the soft limit to the hard limit when it starts. */
+/** Returns the limit on open files. Node.js raises the soft limit to the hard limit when it starts. */
 function readOpenFiles(): number {
   try {
     const [, soft = ""] = /^Max open files\s+(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
@@ -110,7 +110,7 @@ const messages = {
   request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
 
-/** Counts refused and ended connections and calls, and logs one line a minute for each reason. */
+/** Counts refused and ended connections and calls, and logs one line per minute for each reason. */
 export class Refusals {
   readonly #log: Log;
   readonly #counter: Counter<"reason">;

@@ -149,7 +149,7 @@ export function listMethods(context: InspectContext) {
   } satisfies Partial<ServiceImpl<typeof InspectService>>;
 }
 
-/** Errors: INVALID_ARGUMENT for an invalid or omitted name. */
+/** Returns the node name of a request. Errors: INVALID_ARGUMENT for an invalid or omitted name. */
 export function readRequestedNode(name: string): string {
   if (name === "") throw new ConnectError("node_name must not be empty", Code.InvalidArgument);
   return readNodeName(name);

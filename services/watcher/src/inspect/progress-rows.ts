@@ -112,7 +112,7 @@ interface NodeTable {
   row(name: string): NodeMessage;
 }
 
-/** How far the backends of a node have applied the state. */
+/** Progress of a node's backends in applying the state. */
 interface NodeProgress {
   /** The node's streams, except the streams of observers. */
   readonly subscribers: readonly Subscriber[];

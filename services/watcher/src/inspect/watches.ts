@@ -219,7 +219,7 @@ async function* inMessages<M>(
   }
 }
 
-/** Aborts when the client disconnects or is asked to reconnect, or the watcher stops. */
+/** Returns a signal that aborts when the client disconnects or is asked to reconnect, or when the watcher stops. */
 function endOf({ signal, values }: HandlerContext): AbortSignal {
   return AbortSignal.any([signal, values.get(leaveKey)]);
 }

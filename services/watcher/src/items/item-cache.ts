@@ -109,7 +109,7 @@ function find(first: CachedVariant | undefined, key: string): readonly Item[] | 
   return undefined;
 }
 
-/** Properties other than its uses on which the encoding of an endpoint depends. */
+/** Properties of an endpoint, other than its uses, on which its encoding depends. */
 interface EndpointVariant {
   readonly isExtended: boolean;
   /** True if the endpoint runs on the node that receives the item. */

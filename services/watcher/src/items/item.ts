@@ -35,8 +35,8 @@ export const podSection = 2;
 export const anonymousSection = 3;
 
 /**
- * The order of operations in a node view: KPNG's (`store2localdiff.go:142`), with the node first when it is put and
- * last when it is deleted. Relays receive other sections, in another order (`globalProjection`).
+ * Order of operations in a node view. It is KPNG's order (`store2localdiff.go:142`) plus the node, which comes first
+ * when it is put and last when it is deleted. Relays receive other sections, in another order (`globalProjection`).
  */
 export const nodeViewOrder: Order = {
   sections: [SetName.NodesSet, SetName.ServicesSet, SetName.EndpointsSet, SetName.EndpointsSet],

@@ -77,7 +77,7 @@ export function deletedItems({ removed, added }: ItemsDiff): readonly Item[] {
   return removed.filter((item) => findItem(added, item.path)?.section !== item.section);
 }
 
-/** True for items with the same path and section of which only one needs to be sent. */
+/** True if two items with the same path and section are equal, so that a subscriber needs only one of them. */
 export function isSameItem(a: Item, b: Item): boolean {
   return a === b || Buffer.compare(a.frame, b.frame) === 0;
 }

@@ -12,8 +12,9 @@ import { diffItems, editItems, type ItemsDiff, noDiff, sortByPath } from "./serv
 import type { ViewClass } from "./view-target.ts";
 
 /**
- * A Service with its slices, and everything that is computed from them for all subscribers. Snapshots between which
- * neither changes share one object; otherwise, the next state takes over the results that remain valid.
+ * A Service with its slices, and everything that is computed from them for all subscribers. Snapshots share one object
+ * as long as neither the Service nor its slices change; after a change, the next state takes over the results that
+ * remain valid.
  *
  * *Bound:* one list of items for each class that was requested. There is one class for each zone that hints name and
  * one for all other zones and, if endpoints are hinted to nodes, one for each set of port groups.

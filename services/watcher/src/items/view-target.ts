@@ -4,8 +4,8 @@ import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/service-view.ts";
 
 /**
- * The node and the class for which a view is computed: all that a view depends on besides the snapshot. A class is a
- * set of nodes with the same zone, features and proxy name, which share most of their view.
+ * The node and the class for which a view is computed. Apart from the snapshot, a view depends on nothing else. A class
+ * is a set of nodes with the same zone, features and proxy name, which share most of their view.
  */
 export interface ViewTarget {
   readonly request: NodeViewRequest;

@@ -5,7 +5,7 @@ import { type Service, type ServiceKey, serviceKey } from "@kpng/model/service.t
 import type { Task } from "@kpng/process/task.ts";
 
 /**
- * Fills a sink, the store of a watcher, until it is aborted. Objects are validated before they reach the sink.
+ * Fills a sink (the store of a watcher) until the source is aborted. Objects are validated before they reach the sink.
  *
  * ```text
  * API server ── list, watch ──► Reflector ─► ObjectTracker ─┐   one of each for Services, EndpointSlices and Nodes
@@ -140,7 +140,7 @@ interface UpstreamTraces {
 
 /**
  * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`), or `sink` itself if
- * there are no names. A Service whose proxy name changes to another name is deleted.
+ * there are no names. A Service is deleted when its proxy name changes to a name that is not passed on.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

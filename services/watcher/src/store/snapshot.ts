@@ -21,7 +21,9 @@ export interface Snapshot {
   readonly nodes: ShardedMap<Node>;
   /** CIDRs from which cluster IPs are allocated; empty if unknown. */
   readonly serviceCIDRs: readonly string[];
-  /** The newest traced revisions, oldest first, at most {@link maxTraces}. They may be much older than this one. */
+  /**
+   * The newest traced revisions, oldest first, at most {@link maxTraces}. They may be much older than this snapshot.
+   */
   readonly traces: readonly TracedRevision[];
 }
 

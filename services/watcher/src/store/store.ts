@@ -67,7 +67,7 @@ export class Store implements ClusterSink {
     return undefined;
   }
 
-  /** Calls back once, after the next change, unless {@link cancelNext} is called before. */
+  /** Calls `callback` once, after the next change, unless {@link cancelNext} is called first. */
   callNext(callback: () => void): void {
     this.#changed.call(callback);
   }
@@ -113,7 +113,7 @@ export class Store implements ClusterSink {
     this.#wake();
   }
 
-  /** Wakes readers after the current call of the source has returned. Several calls in a row wake them once. */
+  /** Wakes readers after the source's current call has returned. Several calls in a row wake them once. */
   #wake(): void {
     if (this.#isWaking) return;
     this.#isWaking = true;

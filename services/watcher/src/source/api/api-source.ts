@@ -61,7 +61,7 @@ class Relay {
   #stream = new AbortController();
   /** The reason why no stream is in sync; undefined while one is. */
   #failure: string | undefined = "no stream from the upstream watcher";
-  /** True after the first batch. The gate cannot tell this, because the original KPNG sends no positions. */
+  /** True after the first batch. The gate cannot detect this, because the original KPNG sends no positions. */
   #hasState = false;
 
   constructor(options: ApiSourceOptions) {

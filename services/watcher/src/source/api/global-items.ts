@@ -189,14 +189,14 @@ const opBytes = 512;
 const smallItemBytes = 1_024;
 
 /**
- * Memory of each byte beyond `smallItemBytes`: a port takes at least 2 bytes on the wire, and about 110 bytes in
+ * Memory per byte beyond `smallItemBytes`, in bytes: a port takes at least 2 bytes on the wire, and about 110 bytes in
  * memory.
  */
 const largeItemFactor = 8;
 
 /**
- * Estimates the memory of an operation until its batch is applied, in bytes: 190 MB for 250 000 endpoints, and twice as
- * much from the original KPNG, which sends each endpoint twice. Pure.
+ * Estimates the memory of an operation until its batch is applied, in bytes. For 250 000 endpoints, the sum is 190 MB,
+ * and twice as much from the original KPNG, which sends each endpoint twice. Pure.
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
   const pathBytes = (path = ""): number => opBytes + path.length;

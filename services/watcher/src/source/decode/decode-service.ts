@@ -98,9 +98,9 @@ export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 export const headlessLabel = "service.kubernetes.io/headless";
 
 /**
- * Returns the reason why no proxy serves the Service; undefined if a proxy may serve it. kube-proxy lists only objects
- * that have neither label, whatever the label's value (`server.go`, LabelServiceProxyName and IsHeadlessService); other
- * proxies have a name.
+ * Returns the reason why no proxy serves the Service; undefined if a proxy may serve it. kube-proxy ignores objects
+ * that have either label, whatever its value (`server.go`, LabelServiceProxyName and IsHeadlessService); other proxies
+ * have a name.
  */
 function whyIgnored(labels: Readonly<Record<string, string>> | null | undefined): string | undefined {
   if ((labels?.[proxyNameLabel] ?? "") !== "") return undefined;

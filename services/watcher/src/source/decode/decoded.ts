@@ -159,7 +159,7 @@ export const cidrField = z.string().transform((text, context) => {
   return z.NEVER;
 });
 
-/** A time as the API server writes it, in seconds since 1970. *Shape:* `2024-05-01T12:00:00Z`. */
+/** A time as the API server writes it, parsed to seconds since 1970. *Shape:* `2024-05-01T12:00:00Z`. */
 export const timeField = z.string().transform((text, context) => {
   const ms = Date.parse(text);
   if (!Number.isNaN(ms)) return Math.floor(ms / 1000);

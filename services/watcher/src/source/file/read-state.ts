@@ -24,8 +24,8 @@ import {
 import { below, type InputContent, type Place } from "./input-content.ts";
 
 /**
- * Decodes a KPNG state file, which holds a cluster state as YAML and which `kpng SOURCE to-file` can write. Absent
- * fields get KPNG's defaults. An endpoint belongs to the Service that contains it, whatever its own fields say. Invalid
+ * Decodes a KPNG state file: a cluster state as YAML, in the format that `kpng SOURCE to-file` writes. Absent fields
+ * get KPNG's defaults. An endpoint belongs to the Service that contains it, whatever its own fields say. Invalid
  * Services and nodes are omitted, with a problem for each invalid field and unknown key.
  *
  * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
@@ -144,7 +144,7 @@ const endpoint = z.strictObject({
           z.strictObject({
             name: nameOrEmptyField.nullish(),
             port: portField,
-            // Our extension.
+            // This field is our extension.
             protocol: protocol.nullish(),
           }),
         )
@@ -163,7 +163,7 @@ const endpoint = z.strictObject({
   hints: z
     .strictObject({
       zones: z.array(z.string()).nullish(),
-      // Our extension.
+      // This field is our extension.
       nodes: z.array(z.string()).nullish(),
     })
     .nullish(),

@@ -182,7 +182,7 @@ export function makeSourceMetrics(registry: Registry) {
  * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd, or it serves
  *   another cluster.
  * - stale: the server answers again after `--stale-after` or more of silence.
- * - braked: the deletions of the previous list wait for this one.
+ * - braked: the deletions of the previous list wait for this list.
  */
 const relistReasons = ["expired", "silent", "refused", "went-back", "stale", "braked"] as const;
 

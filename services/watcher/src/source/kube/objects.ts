@@ -217,7 +217,7 @@ interface IncomingList {
   complete(isConfirming: boolean, resourceVersion: string): MassDeletion | undefined;
 }
 
-/** True if a list would delete nine tenths of the objects, and at least ten. */
+/** True if a list would delete at least nine tenths of the objects, and at least ten objects. */
 function isMassDeletion({ currentCount, deletedCount }: MassDeletion): boolean {
   return deletedCount >= 10 && deletedCount >= 0.9 * currentCount;
 }

@@ -11,12 +11,12 @@ import { currentResourceVersion, type ListLimits, listObjects, type WatchEvent, 
  * | State | Does | Next |
  * |---|---|---|
  * | list | lists until a list is complete and applied | watch |
- * | watch | watches from where the list or the previous watch ended | check after a lost connection; list on `requestList`, and after any other failure that a list may repair; else watch |
+ * | watch | watches from the version at which the list or the previous watch ended | check after a lost connection; list on `requestList`, and after any other failure that a list may repair; else watch |
  * | check | compares the server's resourceVersion with ours | list if the server's is older; else watch |
  *
  * While mass deletions wait for confirmation (see `Source`), the watch goes on, and a timer requests the second list.
  *
- * It never gives up, and detects watches that die silently.
+ * The reflector never gives up, and it detects watches that die silently.
  */
 export class Reflector {
   readonly #options: ReflectorOptions;

@@ -64,9 +64,8 @@ const standardSilenceMs = 60_000;
 const objectsPerTurn = 50;
 
 /**
- * Returns the server's current resourceVersion, which it reads by listing one object. A watch cannot determine it: a
- * watch from a version that a restored etcd has not yet reached stays silent, and later omits the changes that it
- * missed.
+ * Reads the server's current resourceVersion by listing one object. A watch cannot determine it: a watch from a version
+ * that a restored etcd has not yet reached stays silent, and later omits the changes that it missed.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
@@ -173,10 +172,11 @@ type WatchEnd = { readonly kind: "closed" } | RequestFailure;
 
 /** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
 interface WatchHandler {
-  /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
+  /** Called when the server has answered with status 200. It may still refuse the watch with an ERROR event. */
   opened(): void;
   /**
-   * Receives the events that arrived together, at least one. `receivedAtMs` is in fractional milliseconds since 1970.
+   * Called with the events that arrived together (at least one). `receivedAtMs` is in fractional milliseconds since
+   * 1970.
    */
   receive(events: readonly WatchEvent[], receivedAtMs: number): void;
 }
@@ -193,7 +193,7 @@ function parseEvents(request: ApiRequest, lines: readonly string[]) {
   return { events, failure: undefined };
 }
 
-/** Returns undefined for an unknown event type, which is ignored. */
+/** Parses an event; undefined for an unknown event type, which is ignored. */
 function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFailure | undefined {
   const event = parseJson(line);
   if (!isRecord(event)) {

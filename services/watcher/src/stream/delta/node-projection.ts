@@ -27,7 +27,7 @@ import { wholeView } from "./whole-view.ts";
  * |---|---|---|
  * | whole view | chunks of 64 Services (`wholeView`) | all its overlays |
  * | changes | the operations of the changed Services (`classChanges`) | the overlays that changed |
- * | resume | the buckets that the node misses (`resumeView`) | the overlays in these buckets |
+ * | resume | the buckets that the node lacks (`resumeView`) | the overlays in these buckets |
  *
  * If the node's class changes, for example when its zone becomes known, the view begins again with Reset.
  */

@@ -23,8 +23,8 @@ export interface Changes {
   /** The only element of `frames`, if there is exactly one and it is already encoded. */
   readonly only?: Frame | undefined;
   /**
-   * Returns the frames, which are encoded while they are read, so that a whole view is never in memory. At each {@link
-   * pause}, other work may run first.
+   * Returns the frames, which are encoded while they are read, so that a whole view is never in memory at one time. At
+   * each {@link pause}, other work may run first.
    */
   frames(): Iterable<Frame>;
 }

@@ -20,7 +20,7 @@ import { wholeView } from "./whole-view.ts";
  * node holds      7: c4   8: 55   9: 90
  * current view    7: c4   8: 61   9: 90
  * batch           Keep 7, 9; put the 54 items of bucket 8, compressed once for all nodes of the class;
- *                 then put and delete what differs for this node in bucket 8
+ *                 then put and delete the items in bucket 8 that differ for this node
  * ```
  *
  * The held view may come from any replica and any time, because equal items have equal bytes on all replicas of one

@@ -135,8 +135,8 @@ function* corrections(overlays: readonly Overlay[]): Iterable<Frame> {
 }
 
 /**
- * Consecutive Services whose items are encoded together. Snapshots between which none of these Services changes share
- * the chunk, and everything that was encoded for it.
+ * Consecutive Services whose items are encoded together. Snapshots share a chunk, and everything that was encoded for
+ * it, as long as none of these Services changes.
  */
 interface ServiceChunk {
   /** Key of the first Service. */

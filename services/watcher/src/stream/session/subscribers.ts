@@ -17,7 +17,7 @@ export class Subscribers {
   /** Shares the thread between all streams and queries of a watcher. */
   readonly scheduler: Scheduler;
   readonly rounds: Rounds;
-  /** Milliseconds since 1970, with fractions. */
+  /** Returns fractional milliseconds since 1970. */
   readonly now: () => number;
   readonly #open = new Set<Subscriber>();
   readonly #followers: DeliveryFollower[] = [];
@@ -76,7 +76,7 @@ export class Subscriber {
   readonly kind: SubscriberKind;
   /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
   readonly peer: string;
-  /** Milliseconds since 1970. */
+  /** Time at which the stream was opened, in milliseconds since 1970. */
   readonly openedAtMs: number;
   readonly subscription: Subscription;
   readonly #context: SubscriberContext;
@@ -306,7 +306,7 @@ interface SubscriberContext {
   readonly rounds: Rounds;
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];
-  /** Milliseconds since 1970, with fractions. */
+  /** Returns fractional milliseconds since 1970. */
   readonly now: () => number;
   readonly closed: (subscriber: Subscriber) => void;
   /** Called whenever data that a row of the inspection API shows may have changed. */

@@ -30,7 +30,7 @@ import type { Subscriber, Subscribers } from "./subscribers.ts";
  * 2. *Batches.* While requested batches (credits) remain, the stream waits for the next round of `Rounds`, which wakes
  *    all settled streams with the same target snapshot. `Subscription` computes the difference from the snapshot that
  *    was last sent. A stream with pending writes does not take part; its changes are merged until the sink has drained.
- *    3. *Marker.* Each batch ends with a sync marker, which makes the client apply the batch. `syncMarker` collects the
+ * 3. *Marker.* Each batch ends with a sync marker, which makes the client apply the batch. `syncMarker` collects the
  *    marker's content; the digest in it lets the client check the view that it holds.
  * 4. *Acknowledgement.* Clients report which revisions they have received and applied. `Subscriber` records these
  *    reports, only for metrics, inspection and traces; the watcher never waits for them.
