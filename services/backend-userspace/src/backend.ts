@@ -60,7 +60,7 @@ function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string)
     tableName: serviceProxyName === "" ? "kpng-user" : `kpng-${hash}`,
     traffic: {
       tcp: {
-        // Equal to the conntrack timeout that kube-proxy sets for idle connections.
+        // The same as the conntrack timeout that kube-proxy sets for idle connections.
         idleMs: 86_400_000,
         halfClosedMs: 3_600_000,
         drainMs: 3_600_000,

@@ -60,8 +60,8 @@ export class Laboratory {
   }
 
   /**
-   * Runs a command in a namespace and returns its standard output. Errors: if the exit status is not 0, an error with
-   * the command's stderr.
+   * Runs a command in a namespace and returns its standard output. Errors: throws if the exit status is not 0; the
+   * message contains the command's stderr.
    */
   async run(name: string, command: readonly string[], input?: string): Promise<string> {
     return this.#run([...this.#inside(name), ...command], input);
@@ -199,7 +199,7 @@ export async function runCommand(command: readonly string[], input = "", timeout
 /**
  * Waits until a program has created its unix socket.
  *
- * Errors: the program ended, or no socket within a minute.
+ * Errors: throws if the program ended, or if there is no socket within a minute.
  */
 export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
   const deadlineMs = performance.now() + 60_000;

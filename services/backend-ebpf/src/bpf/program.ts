@@ -140,8 +140,8 @@ export function loadProgram(
 }
 
 /**
- * Loads a program again to get the verifier's log, and returns the end of the log. The first load has none, because
- * logging makes loading slower.
+ * Loads a program again to get the verifier's log, and returns the end of the log. The first load is done without a
+ * log, because logging makes loading slower.
  */
 function readVerifierLog(attribute: Buffer): string {
   const log = Buffer.alloc(logBytes);

@@ -207,8 +207,8 @@ export class Datapath {
   }
 
   /**
-   * Loads the programs; nothing is attached yet. If they cannot be loaded, nothing remains that was not there before.
-   * Errors: BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
+   * Loads the programs; nothing is attached yet. If they cannot be loaded, the node is left as it was before. Errors:
+   * BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
    */
   static open(options: DatapathOptions, families: readonly Family[]): Datapath {
     const isFirst = !existsSync(join(options.bpfFolder, options.name));
@@ -227,7 +227,7 @@ export class Datapath {
   }
 
   /**
-   * Attaches all programs that are not attached. To be called when the frontends of a family are complete. Calls
+   * Attaches all programs that are not attached. Must be called when the frontends of a family are complete. Calls
    * `committing` before it attaches a missing program. Returns a line for each difference. Errors: BPF_FAILED.
    */
   attach(family: Family, committing: () => void): readonly string[] {

@@ -94,9 +94,7 @@ export class FrontendSlots {
     this.#free = new Spans(this.#first, count);
   }
 
-  /**
-   * Declares all slots free, without writing to them. To be called before {@link reserve} is called for each used slot.
-   */
+  /** Declares all slots free, without writing to them. The caller then calls {@link reserve} for each used slot. */
   reset(): void {
     this.#free = new Spans(this.#first, this.#count);
   }

@@ -10,8 +10,8 @@ const updateCommand = 2;
 
 /**
  * The maps that the BPF programs of an instance (`--instance-name`) read, pinned in a folder whose name depends on
- * their layout. So a release with a different layout, or with different sizes, makes new maps and leaves alone the maps
- * that the running programs use.
+ * their layout. So a release with a different layout, or with different sizes, makes new maps and does not change the
+ * maps that running programs use.
  */
 export class EbpfMaps {
   /** Folder of the instance. */
@@ -79,7 +79,7 @@ export class EbpfMaps {
     }
   }
 
-  /** Removes the maps of other layouts. To be called after all programs of an earlier run have been replaced. */
+  /** Removes the maps of other layouts. Must be called after all programs of an earlier run have been replaced. */
   removeOthers(): void {
     for (const name of readdirSync(this.folder)) {
       if (name !== "links" && name !== this.#version) {
@@ -98,9 +98,9 @@ function describeMaps(mapSizes: MapSizes) {
 }
 
 /**
- * Waits for RCU grace periods. After a grace period, no program uses elements any more that were replaced before it. To
- * wait, this class updates its own map of maps, because the kernel returns from such an update only after a grace
- * period.
+ * Waits for RCU grace periods. After a grace period, no program still uses elements that were replaced before the grace
+ * period began. To wait, this class updates its own map of maps, because the kernel returns from such an update only
+ * after a grace period.
  */
 export class GracePeriods {
   /** Argument for bpf(2) that makes the update. */

@@ -104,7 +104,7 @@ const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" }
 
 /**
  * Key of an element as a string, with one character for each byte. In this process, maps are keyed by strings, because
- * a hundred thousand buffers would cost much memory and garbage collection.
+ * a hundred thousand buffers would need much memory and garbage collection.
  */
 export type KeyText = string;
 

@@ -245,8 +245,8 @@ export interface IptablesChange extends RuleChange {
 /**
  * Describes a change for log, metrics and inspection.
  *
- * `committed` are the chains before the change. The caller modifies them after this call, so this function copies the
- * chains that `differences` needs.
+ * `committed` contains the chains before the change. The caller modifies them after this call, so this function copies
+ * the chains that `differences` needs.
  */
 export function makeIptablesChange(
   mode: SyncMode | "none",

@@ -51,7 +51,7 @@ export class DesiredChains {
     return [...this.#services.keys()];
   }
 
-  /** Replaces the rules of a Service; undefined for a deleted Service. */
+  /** Replaces the rules of a Service. `rendered` is undefined for a deleted Service. */
   put(key: ServiceKey, rendered: RenderedService | undefined): void {
     const before = this.#services.get(key);
     const after = rendered === undefined ? undefined : contributionOf(rendered);

@@ -17,8 +17,8 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
 /**
  * Returns the changes that turn the chains in the kernel into the desired chains. It compares only the chains in `ids`.
  *
- * `committed` are the chains in the kernel. Jumps from built-in chains are compared separately by `diffJumps`, because
- * other programs' rules in these chains must stay; its result is a parameter.
+ * `committed` contains the chains in the kernel. Jumps from built-in chains are compared separately by `diffJumps`,
+ * because other programs' rules in these chains must stay; its result is a parameter.
  *
  * Pure; O(ids). Equal chains cause no change.
  */

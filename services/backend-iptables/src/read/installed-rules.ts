@@ -41,7 +41,10 @@ export class InstalledRulesReader {
   /** The last line, while it is incomplete. */
   #lineStart = "";
 
-  /** `desired` are the chains that the result will be compared with; without it, the text of every chain is stored. */
+  /**
+   * `desired` contains the chains with which the result will be compared; without it, the text of every chain is
+   * stored.
+   */
   constructor(prefix: string, desired: ReadonlyMap<ChainId, ChainBody> = new Map()) {
     this.#prefix = prefix;
     this.#desired = desired;
@@ -58,7 +61,7 @@ export class InstalledRulesReader {
     this.#lineStart = all.slice(start);
   }
 
-  /** Returns the result. To be called after the last piece. */
+  /** Returns the result. Must be called after the last piece. */
   end(): InstalledRules {
     if (this.#lineStart !== "") this.take("\n");
     this.#close();

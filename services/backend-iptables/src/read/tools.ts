@@ -154,11 +154,11 @@ const hintReason = "kubelet's chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY";
  * both would apply to each packet, in an order that is hard to predict. The hint from kubelet decides; without one, the
  * variant that has more rules is chosen.
  *
- * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the kube-proxy image. Unlike that script,
- * this function chooses the node's own default on a node without any rules, and not always iptables-nft.
+ * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the kube-proxy image. On a node without any
+ * rules, that script always chooses iptables-nft, whereas this function chooses the node's own default.
  *
- * It runs iptables-save without `-t`, which would make iptables-legacy load a kernel module. A variant that is not
- * installed counts as having no rules.
+ * It runs iptables-save without `-t`, because this option would make iptables-legacy load a kernel module. A variant
+ * that is not installed counts as having no rules.
  */
 export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
   const nft = await look("nft", run);

@@ -152,7 +152,7 @@ export function wholeList(id: ChainId): RuleList {
   return { id };
 }
 
-/** Everything except the Services that the rules of one family depend on; equal values give equal rules. */
+/** The inputs, other than the Services, on which the rules of one family depend. Equal inputs give equal rules. */
 export interface RenderOptions {
   readonly node: NodePlan;
   readonly names: ChainNames;

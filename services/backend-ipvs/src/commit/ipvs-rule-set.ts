@@ -387,7 +387,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 }
 
 /**
- * Returns the addresses that serve node ports. Loopback is never one of them, because IPVS cannot forward its packets.
+ * Returns the addresses that serve node ports. Loopback addresses are never among them, because IPVS cannot forward
+ * packets from 127.0.0.0/8.
  */
 function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly string[]): readonly string[] {
   const chosen = nodePortAddresses === "all" ? local : nodePortAddresses;

@@ -37,8 +37,8 @@ export class Draining {
 
   /**
    * Returns the real servers that may be deleted now. `connections` contains the number of connections to each real
-   * server in the kernel, including closing connections. A real server that is missing in it stays, because the kernel
-   * may have skipped it.
+   * server in the kernel, including closing connections. A real server that it does not contain stays, because the
+   * kernel may have skipped that real server.
    */
   finish(connections: ReadonlyMap<string, number>): readonly string[] {
     const finished = [...this.#sinceMs.keys()].filter((real) => connections.get(real) === 0);

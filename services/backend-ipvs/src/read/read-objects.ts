@@ -34,8 +34,8 @@ interface ReadOptions {
 /**
  * Reads the objects of one family that belong to this instance: addresses of its interface, elements of its ipsets,
  * virtual servers that the sets SERVERS and MARKS record as ours, and virtual servers for which `isRecognized` returns
- * true. The last are included because two programs cannot have a virtual server at the same address and port. All other
- * virtual servers are foreign and left out.
+ * true. These servers are included because two programs cannot have a virtual server at the same address and port. All
+ * other virtual servers are foreign and left out.
  *
  * Errors: READ_FAILED, TOOL_MISSING. *Cost:* four processes.
  */

@@ -58,7 +58,7 @@ export class FirewallMarks {
     return (this.#range << 24) | flags | this.#idOf(port);
   }
 
-  /** Releases the marks of all ports of a Service. To be called before the Service is rendered again. */
+  /** Releases the marks of all ports of a Service. Must be called before the Service is rendered again. */
   release(service: ServiceKey): void {
     for (const id of this.#idsByService.get(service)?.values() ?? []) this.#taken.delete(id);
     this.#idsByService.delete(service);

@@ -130,9 +130,9 @@ export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix 
     chain("filter", "OUTPUT", [refused, unknown]),
     chain("filter", "FORWARD", [
       "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-      // Such a packet comes here if the address is not on our interface yet, or if another program has deleted it
-      // there. If the packet were forwarded, connection tracking would remember it and IPVS would never translate the
-      // connection. A dropped packet is sent again.
+      // A packet is forwarded to a service address if this address is not on our interface yet, or if another program
+      // has deleted it there. If it were accepted, connection tracking would remember it, and IPVS would never
+      // translate the connection. A dropped packet is sent again.
       `${isNew} ${inSet("ADDRESSES", "dst")} -j DROP`,
     ]),
   ];

@@ -23,7 +23,7 @@ import {
 } from "./kernel-objects.ts";
 import type { NodePlaces } from "./node-places.ts";
 
-/** Everything except the plan that the objects of a Service depend on, in one family. */
+/** The inputs, other than its plan, on which the objects of a Service in one family depend. */
 export interface RenderContext {
   readonly node: NodePlan;
   /** Addresses that serve node ports, with `all` in the plan replaced by the node's addresses. */

@@ -9,8 +9,8 @@ const size = 65_536;
 
 /**
  * The memory into which all connections read data from endpoints. After each read, a connection writes the data to its
- * client immediately. Only if the client's kernel buffer does not take all of it does the write keep the memory, and
- * the next read gets new memory. So a typical read allocates nothing.
+ * client immediately. If the client's kernel buffer does not take all of it, the write keeps the memory, and the next
+ * read gets new memory. So a typical read allocates nothing.
  */
 export class ReadBuffer {
   #buffer = Buffer.allocUnsafeSlow(size);
@@ -30,8 +30,8 @@ const collectAfterBytes = 4 * 1_048_576;
 type Collect = (options: { readonly type: "minor" }) => void;
 
 /**
- * Frees the memory of data from clients, which becomes garbage as soon as the data is written. After each 4 MiB, it
- * collects only V8's young generation.
+ * Frees the memory of data from clients. This memory becomes garbage as soon as the data is written. After each 4 MiB,
+ * it collects only V8's young generation.
  *
  * For each read from an accepted socket, Node.js allocates 64 KiB of new memory outside V8's heap. The young generation
  * contains only the small objects that own this memory, so it never fills up. Instead, V8 collects the whole heap after
@@ -160,7 +160,7 @@ export class Connection {
     return this.#endpoint?.removedMs;
   }
 
-  /** Resets both sides. Has no effect on a connection that has ended. */
+  /** Resets both sides. It has no effect on a connection that has ended. */
   reset(end: ConnectionEnd): void {
     this.#end ??= end;
     clearTimeout(this.#timer);

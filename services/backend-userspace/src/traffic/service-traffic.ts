@@ -32,8 +32,8 @@ export type ConnectionEnd =
   | "stopped";
 
 /**
- * Counters of one Service. They are plain numbers, which are read when metrics are collected, because incrementing a
- * metric with labels takes a microsecond, which would be needed for each chunk of data.
+ * Counters of one Service. They are plain numbers, which are read when metrics are collected: incrementing a metric
+ * with labels for each chunk of data would take a microsecond each time.
  *
  * Connections include UDP flows; the protocol is known from the Service port.
  */
@@ -96,7 +96,7 @@ interface OpenOfService {
 /**
  * Counts open connections or flows against limits, so that the process refuses new work instead of running out of
  * descriptors or memory. TCP connections and UDP flows are limited separately, because a flood of datagrams must not
- * use up the connections. No client can use up the limit of a Service alone.
+ * use up the connections. A single client cannot use up the limit of a Service.
  */
 export class TrafficLimit {
   /** May be replaced. Lower limits do not end open connections or flows. */

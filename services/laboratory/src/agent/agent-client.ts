@@ -22,7 +22,7 @@ export class AgentClient {
   /**
    * Starts an agent in the namespace `name`, and resolves when it listens on the given ports of the given addresses.
    *
-   * Errors: the agent ended; the message contains its standard error.
+   * Errors: throws if the agent ended; the message contains its standard error.
    */
   static async start(
     laboratory: Laboratory,
@@ -42,7 +42,7 @@ export class AgentClient {
     return this.#child.pid;
   }
 
-  /** Sends a request and returns the reply. Errors: the agent has ended. */
+  /** Sends a request and returns the reply. Errors: throws if the agent has ended. */
   async send<K extends AgentRequest["kind"]>(request: Extract<AgentRequest, { kind: K }>): Promise<ReplyTo<K>> {
     if (this.#ended !== undefined) throw this.#ended;
     this.#count += 1;
@@ -52,7 +52,7 @@ export class AgentClient {
     return (await reply) as ReplyTo<K>;
   }
 
-  /** Makes one connection, or sends one datagram. Errors: the agent has ended. */
+  /** Makes one connection, or sends one datagram. Errors: throws if the agent has ended. */
   async askOnce(target: {
     readonly protocol: Protocol;
     readonly address: string;

@@ -2,9 +2,9 @@
 export type Protocol = "tcp" | "udp";
 
 /**
- * A request to an agent, a process that sends packets from inside a network namespace. Requests and replies are lines of
- * JSON on its standard input and output: {@link ReplyTo} has the reply to each kind. `id` identifies a flow or a probe;
- * the client chooses it, and both share one space.
+ * A request to an agent, a process that sends packets from inside a network namespace. Requests and replies are lines
+ * of JSON on its standard input and output: {@link ReplyTo} gives the type of the reply to each kind. `id` identifies a
+ * flow or a probe; the client chooses it, and ids of flows and probes must differ from each other.
  */
 export type AgentRequest =
   /**
@@ -18,7 +18,7 @@ export type AgentRequest =
       readonly port: number;
       /** The source address, for a client that has several. */
       readonly from?: string | undefined;
-      /** Packets that are sent at the same time. The first ones are sent in any case. */
+      /** Number of packets sent at the same time. The first batch is always sent. */
       readonly atOnce: number;
       readonly atMost: number;
       readonly wanted: number;
@@ -77,7 +77,7 @@ export type AgentRequest =
   /** Ends a probe and returns its totals. */
   | { readonly kind: "stop probe"; readonly id: number };
 
-/** The replies by kind of request; true says that it succeeded. */
+/** The replies, keyed by kind of request; true means that the request succeeded. */
 export type ReplyTo<K extends AgentRequest["kind"]> = {
   /** One for each packet. */
   ask: readonly Answer[];
@@ -103,7 +103,7 @@ export type Answer =
 
 /** The state of a flow. */
 export interface FlowState {
-  /** Answers since the last `look`: reads with TCP, datagrams with UDP. */
+  /** Number of answers since the last `look`: reads with TCP, datagrams with UDP. */
   readonly answered: number;
   /** Sender of the last answer; undefined before the first. */
   readonly name: string | undefined;

@@ -94,13 +94,13 @@ const transactionOverhead = 1024;
  * program `nft` reads all tables at each run, so it installs only rules: the skeleton, and chains for affinity and
  * source ranges.
  *
- * A change becomes visible when the kernel moves its ruleset generation at the end of the transaction. Each lookup
+ * A change becomes visible when the kernel advances its ruleset generation at the end of the transaction. Each lookup
  * reads the generation again, so one packet may see the old frontend and then the new slots. Hence:
  *
  * - The set id and the count are stored as one number. If they were in two maps, a packet could combine the id from
  *   before a transaction with the count from after it.
- * - `pick_N` has a second rule for slot 0, the last slot to go. A released set id is reused after all others, so that a
- *   packet that is being processed never gets an endpoint of another Service.
+ * - `pick_N` has a second rule for slot 0, which is the last slot to be removed. A released set id is reused after all
+ *   others, so that a packet that is being processed never gets an endpoint of another Service.
  * - Before Linux 6.17, a lookup during a replacement may find neither the old nor the new element. Rules with such
  *   lookups are therefore written twice (docs/design/nft.md).
  * - The chains and slots that elements refer to are installed before these elements, and removed after them.
@@ -150,8 +150,9 @@ export class NftTable {
   }
 
   /**
-   * Makes the table contain exactly what the plan needs. Correct elements stay; rules are written again unless they are
-   * known to be correct. Everything is read before anything is written, so that nothing has changed if reading fails.
+   * Makes the table contain exactly the objects that the plan needs. Correct elements stay; rules are written again
+   * unless they are known to be correct. Everything is read before anything is written, so that nothing has changed if
+   * reading fails.
    */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
     const { connection, maxClients } = this.#options;
@@ -246,7 +247,7 @@ export class NftTable {
     return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
   }
 
-  /** Installs those chains for new elements that nft can add. */
+  /** Uses nft to install the chains that new elements need, except the chains that nft cannot add. */
   async #installChains(picks: ReadonlySet<string>, additions: string): Promise<void> {
     const { family, table } = this.#options;
     const sticky = [...picks].filter((name) => name.startsWith("sticky_"));

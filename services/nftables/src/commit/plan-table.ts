@@ -24,7 +24,7 @@ export interface TablePlan {
   /**
    * Commands that come last; "" for none. In a full sync, they first install the base chains and then remove the chains
    * and sets to which no element leads any more. The order matters: another program may have added a chain to our
-   * table, with a rule in a base chain that jumps to it. That rule must go before the chain can be removed.
+   * table, with a rule in a base chain that jumps to it. That rule must be removed before the chain can be removed.
    */
   readonly last: string;
 }
@@ -79,8 +79,8 @@ const servicesPerTurn = 200;
  * Fills empty `elements` with all Services of a plan.
  *
  * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
- * over before any Service gets a new id, and a new id is one that no set in the kernel has. `actual` are the elements
- * in the kernel.
+ * over before any Service gets a new id, and a new id is one that no set in the kernel has. `actual` contains the
+ * elements in the kernel.
  */
 export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
   const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
@@ -117,8 +117,8 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
 }
 
 /**
- * Puts the element that leads from a number of endpoints to the pick chain with this name. For other chains, including
- * pick chains for client affinity, there is no such element.
+ * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, including pick
+ * chains for client affinity, have no such element.
  */
 function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);

@@ -26,7 +26,7 @@ export const sharedSets = [
 /** The name of one of the {@link sharedSets}. */
 export type SharedSet = (typeof sharedSets)[number];
 
-/** Kind of data that the elements of a set have: none, a value, or a chain that evaluation goes to or jumps to. */
+/** Kind of data in the elements of each set: none, a value, or a chain to go to or jump to. */
 export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
   frontends: "value",
   local_frontends: "value",
@@ -111,9 +111,9 @@ export function addressLength(family: Family): number {
 export type FrontendKind =
   /** Never masqueraded. */
   | "plain"
-  /** Masqueraded unless a pod sends: a cluster IP. */
+  /** Masqueraded unless the sender is a pod; used for cluster IPs. */
   | "masqueradeUnlessPod"
-  /** Always masqueraded: an external address or node port with policy Cluster. */
+  /** Always masqueraded; used for external addresses and node ports with policy Cluster. */
   | "masquerade"
   /**
    * Policy Local: pods and the node get this set, and connections from the node are masqueraded. All other senders get
@@ -141,7 +141,7 @@ export const packed = {
   firstOfKind: (kind: FrontendKind): number => kinds.indexOf(kind) * 2 ** (countBits + idBits),
 } as const;
 
-/** Value of a frontend in a map of nftables: which endpoints get its connections, and how. */
+/** Value of a frontend in an nftables map. It determines which endpoints get the frontend's connections, and how. */
 interface PackedSet {
   readonly kind: FrontendKind;
   /** 1 to {@link maxSetId}. */

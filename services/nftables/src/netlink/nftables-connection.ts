@@ -56,7 +56,7 @@ export class RulesetChanges {
 
   /**
    * Records the current generation. Returns a number that differs from the last returned one if other programs have
-   * changed anything, or if that is unknown, as after a commit of puts only.
+   * changed anything, or if that is unknown, as it is after a commit that contains only puts.
    */
   read(generation: number): number {
     if (generation !== this.#expected) this.disturbed();

@@ -15,7 +15,7 @@ import { ipOf, layoutChain } from "../render/skeleton.ts";
 
 /** Objects in our table, including those that other programs have added, but without anonymous sets. */
 export interface OwnObjects extends TableObjects {
-  /** Names of those sets and maps shared by all Services that exist. */
+  /** Names of the shared sets and maps (see `sharedSets`) that exist. */
   readonly shared: ReadonlySet<SharedSet>;
 }
 

@@ -109,7 +109,7 @@ export class ElementTable {
     }
   }
 
-  /** Declares that the kernel has the desired elements. To be called after each commit. */
+  /** Declares that the kernel has the desired elements. Must be called after each commit. */
   committed(): void {
     for (const set of sharedSets) this.#before[set].clear();
     this.#comments.clear();

@@ -48,7 +48,7 @@ export class EndpointSets {
 
   /**
    * Sets the endpoints of the set `name`. Returns its id and the number of endpoints that get connections, at most
-   * {@link maxEndpoints}. `endpoints` are slot values; there must be at least one, and all must be different.
+   * {@link maxEndpoints}. `endpoints` contains slot values; there must be at least one, and all must be different.
    *
    * Errors: RangeError if all ids are in use.
    */
@@ -104,7 +104,7 @@ export class EndpointSets {
 
   /**
    * Makes new sets avoid the ids from an earlier run as long as there are others, because frontends in the kernel may
-   * lead to these ids until the last part of a divided transaction. To be called after the last {@link adopt}.
+   * lead to these ids until the last part of a divided transaction. Must be called after the last {@link adopt}.
    */
   avoid(ids: ReadonlySet<number>): void {
     for (const id of ids) this.#lastId = Math.max(this.#lastId, id);

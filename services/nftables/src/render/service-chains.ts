@@ -61,8 +61,8 @@ export function renderStickyChain(
       `meta priority >= ${firstEndpointId} ${goThere}`,
       `meta priority set ${id * (packed.countMask + 1)}`,
       "meta priority vmap @sticky_counts",
-      // Repeated in case the lookup found nothing, as in the skeleton. If it succeeded, the second lookup finds
-      // nothing, because an endpoint's id is not a key of the map.
+      // Repeated in case the lookup found nothing, as in the skeleton. If the first lookup succeeded, the second one
+      // finds nothing, because an endpoint's id is not a key of the map.
       "meta priority vmap @sticky_counts",
       // Only an endpoint id may be remembered.
       `meta priority < ${firstEndpointId} return`,

@@ -183,7 +183,7 @@ export class ServiceElements {
     return (this.#services.get(service)?.chains ?? []).flatMap((name) => this.chains.get(name) ?? []);
   }
 
-  /** Replaces what a Service adds to the table; undefined removes it. */
+  /** Replaces the contribution of a Service to the table, or removes it if `plan` is undefined. */
   put(key: ServiceKey, plan: ServicePlan | undefined): void {
     const before = this.#services.get(key) ?? nothing;
     const after = plan === undefined ? nothing : this.#add(plan, before);
@@ -197,7 +197,7 @@ export class ServiceElements {
 
   /**
    * Takes over the ids and slots that an earlier run has given to the sets of a Service, so that its elements need not
-   * be written again. To be called before the first {@link put} of the Service.
+   * be written again. Must be called before the first {@link put} of the Service.
    *
    * `slotsOfSet` contains the slots in the kernel, in order and without gaps, keyed by set id. Adopted sets are removed
    * from it.
@@ -228,7 +228,7 @@ export class ServiceElements {
   }
 
   /**
-   * Calls {@link EndpointSets.avoid}. To be called after the last {@link adopt}, with the ids of all sets in the
+   * Calls {@link EndpointSets.avoid}. Must be called after the last {@link adopt}, with the ids of all sets in the
    * kernel.
    */
   avoidIds(ids: ReadonlySet<number>): void {

@@ -236,7 +236,10 @@ function twice(rule: string): readonly string[] {
   return [rule, rule];
 }
 
-/** Declares and flushes all chains before it adds any rule, because rules may jump to chains that come later. */
+/**
+ * Renders chains. All of them are declared and flushed before any rule is added, because rules may jump to chains that
+ * come later.
+ */
 function renderChains(ip: string, table: string, chains: readonly Chain[]): readonly string[] {
   return [
     ...chains.flatMap(({ name, hook }) => [
