@@ -106,8 +106,8 @@ export function addressAndPort(address: string, port: number | string): string {
 const blockLists = new Map<string, BlockList>();
 
 /**
- * Maximum number of cached lists, more than any cluster has CIDRs. Single addresses, which come and go with pods, have
- * none.
+ * Maximum number of cached block lists, which exceeds the number of CIDRs in any cluster. Single addresses, which come
+ * and go with pods, need no list.
  */
 const maxBlockLists = 10_000;
 

@@ -108,7 +108,7 @@ interface Table<D extends DescMessage, Scope extends readonly unknown[]> {
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
-/** Returns a function that compares the rows of changed Services with those of the previous snapshot. */
+/** Returns a function that compares the rows of changed Services between the previous snapshot and the current one. */
 function serviceSteps<D extends DescMessage>(
   { schema, read, keyOf }: Table<D, [ServiceKey]>,
   filter: ServiceFilter,
@@ -134,7 +134,7 @@ function serviceSteps<D extends DescMessage>(
   };
 }
 
-/** Returns a function that compares all rows with those of its previous call. */
+/** Returns a function that compares all rows with the rows of its previous call. */
 function hashedSteps<D extends DescMessage>({
   schema,
   read,

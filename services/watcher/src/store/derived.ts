@@ -79,7 +79,7 @@ function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown>
   const existing = snapshot[derivedValues];
   if (existing !== undefined) return existing;
   const values = new Map<unknown, unknown>();
-  // Not enumerable, so that a copy of the snapshot with changes does not inherit the values.
+  // This property is not enumerable, so that a modified copy of the snapshot does not inherit the values.
   Object.defineProperty(snapshot, derivedValues, { value: values });
   return values;
 }

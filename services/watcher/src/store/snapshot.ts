@@ -59,7 +59,7 @@ export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly Endpoint
 /** A new revision, as observers of the store see it: the change and its cause. */
 export interface Update extends Cause {
   readonly before: Snapshot;
-  /** The new snapshot, before it is published. Its `traces` are still those of `before`. */
+  /** The new snapshot, before it is published. Its `traces` are still the traces of `before`. */
   readonly next: Snapshot;
   /** {@link Store.instance}. */
   readonly instance: string;

@@ -208,7 +208,7 @@ function reasonToList(failure: RequestFailure): RelistReason | undefined {
   return failure.kind === "garbled" ? "refused" : undefined;
 }
 
-/** Limits and delays of a {@link Reflector}. The defaults are those of the program; tests shorten them. */
+/** Limits and delays of a {@link Reflector}. The program uses the defaults; tests use shorter times. */
 export interface ReflectorTiming extends ListLimits {
   /**
    * Minimum duration of a watch, in seconds; the actual duration is random, up to twice as long. Default 30. API

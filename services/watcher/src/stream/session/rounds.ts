@@ -95,7 +95,7 @@ export class Subscription {
     return this.#projection;
   }
 
-  /** Newest revision after the last batch that did not change the view; 0 if there is none. */
+  /** Newest revision that needed no batch, because it did not change the view; 0 if there is none. */
   get quietRevision(): number {
     return this.#quietRevision;
   }
