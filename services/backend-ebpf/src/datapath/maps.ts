@@ -121,7 +121,7 @@ export class GracePeriods {
     this.after(() => undefined);
   }
 
-  /** Resolves when the functions of all earlier calls have been called. */
+  /** Resolves when the functions passed in all earlier calls have run. */
   get settled(): Promise<void> {
     return this.#last;
   }

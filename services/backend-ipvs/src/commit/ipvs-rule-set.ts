@@ -398,8 +398,8 @@ function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly 
 type ObjectsOfKind = (kind: ObjectKind) => Iterable<readonly [key: string, value: string]>;
 
 /**
- * Makes a list of objects from functions that return all objects and those of one Service. `remark` returns text to
- * append to a line. *Shape of a line:* `server -t 10.96.0.1:80 -s rr`.
+ * Makes a list from two functions: one returns all objects, the other the objects of a single Service. `remark`
+ * returns text to append to a line. *Shape of a line:* `server -t 10.96.0.1:80 -s rr`.
  */
 function listOf(
   ofKind: ObjectsOfKind,

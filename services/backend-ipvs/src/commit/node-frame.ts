@@ -13,7 +13,8 @@ interface NodeFrameOptions {
 }
 
 /**
- * Whether a frame is installed. "alike" means that an earlier run left rules with the same digest, jumps and number.
+ * Whether a frame is installed. "alike" means that an earlier run left the same number of rules, with the same digest
+ * and the same jumps.
  * Any rule may have been replaced since then, which cannot be detected because iptables prints rules in a different
  * form from ours.
  */

@@ -16,7 +16,7 @@ import type { RunTool } from "./run-tool.ts";
 export interface ReadObjects {
   /** Our own objects, and virtual servers for which `isRecognized` returned true. */
   readonly objects: ReadonlyMap<ObjectKind, Map<string, string>>;
-  /** The roles of our ipsets that exist. */
+  /** The roles for which an ipset of ours exists. */
   readonly sets: ReadonlySet<SetRole>;
   /** Whether our interface exists and is up. If it is down, the node does not answer at its addresses. */
   readonly isInterfaceUp: boolean;

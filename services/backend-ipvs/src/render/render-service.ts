@@ -23,7 +23,7 @@ import {
 } from "./kernel-objects.ts";
 import type { NodePlaces } from "./node-places.ts";
 
-/** The inputs, other than its plan, on which the objects of a Service in one family depend. */
+/** The inputs on which a Service's objects in one family depend, other than the Service's plan. */
 export interface RenderContext {
   readonly node: NodePlan;
   /** Addresses that serve node ports, with `all` in the plan replaced by the node's addresses. */

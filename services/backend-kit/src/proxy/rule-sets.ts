@@ -141,7 +141,7 @@ const noStages: SyncStages = { committing: () => undefined };
 export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
   readonly #planner: FamilyPlanner;
-  /** How much the last call compared. */
+  /** Number of items that the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
   /** True if the installed rules are those of the last call; false at the start and after a failure. */

@@ -121,8 +121,8 @@ export interface Batch {
 }
 
 /**
- * When the changes of a view were written, stored and received. Metrics, traces and acknowledgements measure from these
- * times how long a change took.
+ * When the changes of a view were written, stored and received. Metrics, traces and acknowledgements use these times to
+ * report how long a change took.
  */
 export interface Arrival {
   /** Receipt of the first of the merged sync markers, in milliseconds since 1970, with fractions. */

@@ -11,7 +11,7 @@ export interface ClientLimits {
   readonly maxConnections?: number | undefined;
   /** Calls of people in progress. See CallClass. */
   readonly maxQueries?: number | undefined;
-  /** Calls of nodes and relays in progress. See CallClass. */
+  /** Calls in progress from nodes and relays. See CallClass. */
   readonly maxCalls?: number | undefined;
   /** Memory of unread and incomplete requests, in bytes; see `Admission`. */
   readonly maxRequestBytes?: number | undefined;

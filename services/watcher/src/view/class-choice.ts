@@ -27,8 +27,8 @@ import { neededSets, portFlags, type Uses, useInNoSet } from "./service-view.ts"
  *
  * - *Zone hints* apply if all ready endpoints of a group have them. Each zone that a hint names is then a class, and
  *   all other zones together form one class ({@link sameZone}).
- * - *Node hints* apply in the same way. A node that a hint names uses only the endpoints that name it, which are its
- *   own endpoints. The named nodes of a group form a class in which set "cluster" of this group is otherwise empty
+ * - *Node hints* apply in the same way. A node that a hint names uses only the endpoints whose hints name it; these are
+ *   its own endpoints. The named nodes of a group form a class in which set "cluster" of this group is otherwise empty
  *   (`NodeClass.namedGroups`).
  *
  * **Invariants.** The uses for the class and for own endpoints together equal the result of `makeServiceView`. A

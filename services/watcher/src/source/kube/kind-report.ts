@@ -60,7 +60,7 @@ export class KindReport {
     this.#log.info("listing all objects again", { reason });
   }
 
-  /** Reports that the deletions of a list wait for another list, which begins after `retryMs`. */
+  /** Reports that the deletions in a list are held back until another list, which begins after `retryMs`. */
   deletionsHeld({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;

@@ -46,7 +46,7 @@ const maxHeaderBytes = 16 * 1024;
 
 /**
  * Returns the handler of every call. It determines the client's rights, refuses calls beyond a limit, and passes the
- * other calls to `makeGrpcWatch` or the Connect library, whose calls end when `stop` aborts.
+ * others to `makeGrpcWatch` or the Connect library; both end their calls when `stop` aborts.
  */
 export function makeCallHandler(
   options: ServeOptions,

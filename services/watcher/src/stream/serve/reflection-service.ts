@@ -14,7 +14,7 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
   async function* serverReflectionInfo(requests: AsyncIterable<ServerReflectionRequest>) {
     for await (const request of requests) {
       const { messageRequest } = request;
-      // The answer is scheduled, because these streams need no right and must not delay nodes.
+      // The answer is deferred, because these streams need no rights and must not delay nodes.
       const messageResponse = await scheduler.run("query", () => answer(messageRequest, index));
       yield { validHost: request.host, originalRequest: request, messageResponse };
     }
