@@ -191,7 +191,8 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
     // A failure is also a result, and the comparison is not repeated after it.
     outcome = (await rules.sync(view, "all", { committing: () => undefined })).failure ?? {};
   };
-  await backendTask({ ...context, name: `${name}-diff`, isOnce: true, state: undefined, onChanges }).run(signal);
+  const settings = { isOnce: true, isDryRun: true, state: undefined };
+  await backendTask({ ...context, ...settings, name: `${name}-diff`, onChanges }).run(signal);
   await rules.close();
   if (outcome === undefined) return;
   if ("cause" in outcome) throw outcome.cause;

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
-import { afterAll, beforeAll, describe, type ExpectStatic, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, type ExpectStatic, expect, test, vi } from "vitest";
 import { freePorts } from "../../../../test/cluster/ports.ts";
 import { readViewFile, viewPath, writeViewFile } from "../disk/view-file.ts";
 import { ViewState } from "../state/view-state.ts";
@@ -137,6 +137,19 @@ test("a dry run acknowledges no revision and reports none as applied", async () 
   await expect.poll(() => ruleSet.touched.length, poll).toBe(1);
   proxy.send(service("a/web"), dns);
   await expect.poll(() => ruleSet.touched.length, poll).toBe(2);
+  expect(proxy.requests.filter(({ request }) => request.Ack !== undefined)).toEqual([]);
+  expect(await proxy.metrics.metrics()).toContain("kpng_backend_revision 0\n");
+});
+
+test("--diff acknowledges no revision and reports none as applied", async () => {
+  const { exitCode } = process;
+  const write = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+  await using proxy = await runProxy([new MemoryRuleSet("v4")], { options: { diff: true } });
+  proxy.send(service("a/web"));
+  await proxy.ended;
+  process.exitCode = exitCode;
+  expect(write).toHaveBeenCalledWith("v4 a/web: rules differ\n+ a/web 10.96.0.10:80/TCP\n");
+  write.mockRestore();
   expect(proxy.requests.filter(({ request }) => request.Ack !== undefined)).toEqual([]);
   expect(await proxy.metrics.metrics()).toContain("kpng_backend_revision 0\n");
 });
