@@ -7,7 +7,7 @@ import {
   type ProxySettings,
   planNode,
   resolveNodePortAddresses,
-  servesNodePorts,
+  selectsAddress,
 } from "./plan-node.ts";
 import type { NodePlan } from "./service-plan.ts";
 
@@ -157,7 +157,7 @@ test.each<Case>([
 });
 
 test("an address that is not local serves no node port, whatever the rule", () => {
-  expect(servesNodePorts("10.0.0.1", { kind: "all" }, local.v4)).toBe(true);
-  expect(servesNodePorts("8.8.8.8", { kind: "all" }, local.v4)).toBe(false);
-  expect(servesNodePorts("10.0.0.1", { kind: "listed", addresses: ["192.0.2.1"] }, local.v4)).toBe(false);
+  expect(selectsAddress("10.0.0.1", { kind: "all" }, local.v4)).toBe(true);
+  expect(selectsAddress("8.8.8.8", { kind: "all" }, local.v4)).toBe(false);
+  expect(selectsAddress("10.0.0.1", { kind: "listed", addresses: ["192.0.2.1"] }, local.v4)).toBe(false);
 });

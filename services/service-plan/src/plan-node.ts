@@ -132,7 +132,7 @@ export function resolveNodePortAddresses(
  * True if the rule selects `address`, which must be canonical. Unlike in `planNode`, loopback and link-local addresses
  * count, because flows that began there under other settings are stale as well.
  */
-export function servesNodePorts(address: string, chosen: NodePortAddresses, local: readonly string[]): boolean {
+export function selectsAddress(address: string, chosen: NodePortAddresses, local: readonly string[]): boolean {
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
 }
 

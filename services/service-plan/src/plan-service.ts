@@ -71,7 +71,7 @@ function serviceAddresses(service: Service, externalIPs: readonly string[], node
   const loadBalancerIPs = validAddresses(service.loadBalancerIPs, family);
   const sources = makeAllowedSources(service, loadBalancerIPs, node);
   // As in kube-proxy, an external IP that also appears in the status counts as a load-balancer IP, but is open to all
-  // clients.
+  // clients: it comes before the load-balancer IPs below, and `planPort` keeps the first of two equal frontends.
   const kindOf = (address: string) => (loadBalancerIPs.includes(address) ? "loadBalancerIP" : "externalIP");
   return [
     ...validAddresses(service.clusterIPs, family).map(toAddress("clusterIP")),
@@ -95,6 +95,7 @@ function planPort(
   const { service, portHasEndpoints } = view;
   const { name, protocol, port, nodePort } = servicePort;
   const sets = makeEndpointSets(view.endpoints, servicePort, node.family);
+  // A watcher that does not send `portHasEndpoints` (KPNG's) leaves only the endpoints in the view to decide.
   const hasEndpoints = sets.cluster.length + sets.local.length > 0 || portHasEndpoints?.[index]?.[node.family] === true;
   const routeTo = (set: EndpointSetName, isMasqueraded: boolean): Route =>
     sets[set].length > 0 ? { kind: "balance", set, isMasqueraded } : { kind: hasEndpoints ? "drop" : "refuse" };
@@ -124,7 +125,8 @@ type RouteTo = (set: EndpointSetName, isMasqueraded: boolean) => Route;
 
 /**
  * Returns the routes of cluster IPs. Packets from senders other than pods are masqueraded: a router may send the
- * cluster IP range to any node, and the endpoint's answer must return through the node that received the packet.
+ * cluster IP range to any node, and the endpoint's answer must return through the node that received the packet. As in
+ * kube-proxy, no packet is masqueraded for that reason if pods cannot be told from other senders.
  */
 function internalRoutes(service: Service, { isMasqueradeAll, podTraffic }: NodePlan, routeTo: RouteTo): Routes {
   const set = service.internalTrafficPolicy === "Local" ? "local" : "cluster";
@@ -146,6 +148,7 @@ function externalRoutes(service: Service, hasClusterEndpoints: boolean, routeTo:
     return { pod: route, node: route, outside: route };
   }
   const outside = routeTo("local", false);
+  // Our watcher never sends Local endpoints without Cluster endpoints; another one's also serve pods and the node.
   if (!hasClusterEndpoints) return { pod: outside, node: outside, outside };
   return { pod: routeTo("cluster", false), node: routeTo("cluster", true), outside };
 }
@@ -210,7 +213,10 @@ function isPortNumber(value: number): boolean {
   return Number.isInteger(value) && value >= 1 && value <= 65_535;
 }
 
-/** Returns the endpoints of a Service port for either traffic policy. Pure; O(endpoints). */
+/**
+ * Returns the endpoints of a Service port for either traffic policy. As in kube-proxy, an endpoint is used only at the
+ * first of its addresses. Pure; O(endpoints).
+ */
 export function makeEndpointSets(
   endpoints: readonly ViewEndpoint[],
   servicePort: ServicePort,
@@ -251,8 +257,8 @@ function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly Endp
  * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer selects. Returns nothing
  * for other protocols, in which the end of a connection is visible.
  *
- * The backends ipvs and userspace call it when they render a Service. These endpoints are not part of the plan
- * (`planService`), because backends that leave flows to conntrack do not need them.
+ * These endpoints are not part of the plan (`planService`), because backends that leave flows to conntrack do not need
+ * them; only ipvs and userspace do.
  *
  * Pure; O(endpoints).
  */
@@ -263,10 +269,11 @@ export function drainingEndpoints(
 ): readonly EndpointAddress[] {
   const servicePort = view?.service.ports.find((one) => one.protocol === protocol && one.port === port);
   if (view === undefined || servicePort === undefined || protocol !== "UDP") return [];
-  const serving = view.endpoints
+  // An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it also keeps its flows.
+  const answering = view.endpoints
     .filter(({ conditions }) => conditions.serving || conditions.ready)
     .map((endpoint) => ({ ...endpoint, use: { cluster: true, local: false } }));
-  return makeEndpointSets(serving, servicePort, family).cluster;
+  return makeEndpointSets(answering, servicePort, family).cluster;
 }
 
 /**
@@ -335,9 +342,10 @@ export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSourc
 }
 
 /**
- * True if a packet passes through the rules that refuse or drop in iptables mode. The rules for external addresses are
- * not in OUTPUT, because a packet from the node to another machine may still reach a load balancer. The rules for
- * cluster IPs are not in INPUT.
+ * True if a packet passes through the rules that refuse or drop in iptables mode. `isFromNode`: the node itself sends
+ * the packet (OUTPUT); `isToNode`: its destination is one of the node's addresses (INPUT). The rules for external
+ * addresses are not in OUTPUT, because a packet from the node to another machine may still reach a load balancer. The
+ * rules for cluster IPs are not in INPUT.
  */
 export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
   return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;

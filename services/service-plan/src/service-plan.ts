@@ -18,7 +18,7 @@ export type Route =
        */
       readonly isMasqueraded: boolean;
     }
-  /** No usable endpoint exists in the cluster; the packet is answered with ICMP unreachable or a TCP reset. */
+  /** No usable endpoint exists in the cluster; the packet is rejected with ICMP unreachable or a TCP reset. */
   | { readonly kind: "refuse" }
   /** The policy is Local and usable endpoints exist only on other nodes; the packet is discarded. */
   | { readonly kind: "drop" };
@@ -101,7 +101,10 @@ export interface HealthCheckPlan {
   readonly localEndpoints: number;
 }
 
-/** The plan of one Service on one node, in one family. */
+/**
+ * The plan of one Service on one node, in one family: what must happen to packets to the Service, whatever the kernel
+ * mechanism. `planService` makes it, and backends translate it to rules.
+ */
 export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly key: ServiceKey;
   readonly family: Family;
@@ -114,7 +117,7 @@ export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly hairpin: readonly string[];
   /** Undefined if the Service has no health check. */
   readonly healthCheck: HealthCheckPlan | undefined;
-  /** Number of external IPs that are not served, because the Service has too many; undefined for none. */
+  /** Number of external IPs that exceed `maxExternalFrontends` and are not served; undefined for none. */
   readonly omittedExternalIPs?: number;
 }
 
@@ -134,7 +137,10 @@ export interface NodePlan {
   readonly family: Family;
   /** Undefined if pods cannot be told from other senders; then no packet counts as a pod's. */
   readonly podTraffic: PodTraffic | undefined;
-  /** True if every connection to a cluster IP is masqueraded, even a pod's. */
+  /**
+   * True if every connection to a cluster IP is masqueraded, even a pod's. `Route.isMasqueraded` already includes it;
+   * backend-ebpf reads it here to leave such connections to the rules.
+   */
   readonly isMasqueradeAll: boolean;
   /**
    * Local addresses that serve node ports, ascending. "all" includes addresses that the node gains later, but loopback

@@ -3,7 +3,7 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/plan-node.ts";
+import { type NodePortAddressRule, selectsAddress } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { applySettings, desiredSettings } from "../conntrack/conntrack-settings.ts";
 import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
@@ -103,7 +103,7 @@ export class AfterCommit {
     const isNodePortAddress = (address: string): boolean => {
       addresses ??= read();
       const family = address.includes(":") ? "v6" : "v4";
-      return servesNodePorts(address, addresses.chosen[family], addresses.local[family]);
+      return selectsAddress(address, addresses.chosen[family], addresses.local[family]);
     };
     this.#cleaner?.offer({ view, changed, isNodePortAddress, families });
   }
@@ -113,7 +113,10 @@ export class AfterCommit {
     await this.#cleaner?.settled(signal);
   }
 
-  /** Sets conntrack's limits. Only the default instance does so, because the limits apply to the whole node. */
+  /**
+   * Sets conntrack's limits. They apply to the whole node, so only the default instance sets them, and not for a proxy
+   * that carries the traffic itself.
+   */
   async #setConntrackLimits(): Promise<void> {
     const { options, context, sysctls, carriesTraffic } = this.#options;
     if (context.serviceProxyName !== "" || carriesTraffic) return;
