@@ -38,8 +38,8 @@ export type BackendCallbacks =
   | {
       /**
        * Called like `onState`, but also with the changes since the last successful call. If `update.mode` is "full",
-       * which is the case after the start, after a failure, and on request, the backend must not rely on the rules that
-       * it installed before. `update.view` is always the whole view.
+       * as after the start, after a failure, and for a watcher's first view after a saved one, the backend must not rely
+       * on the rules that it installed before. `update.view` is always the whole view.
        */
       readonly onChanges: Sync;
       readonly onState?: undefined;
@@ -106,7 +106,8 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     isDryRun ? undefined : acks,
     isDryRun ? undefined : tracing && new TraceSyncs({ tracing, nodeName, backend: name }),
   ].filter((observer) => observer !== undefined);
-  // After a failed dry run, a second attempt would fail as well, because a dry run changes nothing.
+  // After a failed dry run, a second attempt would fail as well, because a dry run changes nothing: with `isOnce`, end
+  // after 1 ms of failures.
   const onceLimitMs = isDryRun ? 1 : options.firstViewLimitMs;
   const loop = new SyncLoop({ ...options, onceLimitMs, sync, observers });
   const feed = new ViewFeed(options, { loop, metrics, connection, gate, acks, program });

@@ -77,8 +77,10 @@ export class StaleFlowCleaner {
   readonly #arrived = new Wakeup();
   readonly #idled = new Wakeup();
   #pending: CleanRequest | undefined;
+  /** View of the newest rules that are installed or about to be. */
   #newest: NodeView | undefined;
   #isBusy = false;
+  /** UDP frontends and Services of the last request's view. */
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
   /** Previous frontends whose flows have not been examined; kept after a failure. */
@@ -133,7 +135,7 @@ export class StaleFlowCleaner {
       health.set(healthPart, { isHealthy: true, isReady: true, reason: result.reason });
       this.#idled.wake();
       await waitMs(backoff.nextMs(), signal);
-      // `changed` can be empty: the Services that are not yet examined are remembered.
+      // `changed` can be empty, because `#due` and `#gone` remember what is not yet examined.
       this.offer({ ...(this.#pending ?? request), changed: new Set() });
     }
     this.#isBusy = false;

@@ -166,11 +166,16 @@ class WatcherStream {
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
   readonly #apis: readonly ApiAddress[];
+  /** Transports by key of their address. */
   readonly #transports = new Map<string, Transport>();
+  /** Result of the last successful resolution of each name. */
   readonly #addressesByHost = new Map<string, readonly string[]>();
   #addresses: readonly WatcherAddress[] = [];
+  /** Key of the address that was tried last; "" if it asked the node to move. */
   #last = "";
+  /** Key of the address that the next stream tries first; "" for none. */
   #preferred = "";
+  /** Key of the address that last sent a message, so that the log names a watcher only when it changes. */
   #working = "";
 
   /** Errors: BAD_OPTION. */
@@ -194,6 +199,7 @@ class WatcherFinder {
     for (const address of this.#inOrder(addresses)) {
       this.#last = address.key;
       this.#preferred = "";
+      // There is nothing to choose; the stream itself reports why it fails.
       if (addresses.length === 1) return address;
       try {
         await checkReachable(address, connectLimitMs, signal);

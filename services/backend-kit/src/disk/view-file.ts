@@ -177,6 +177,7 @@ function parsePosition(field: unknown): Position | undefined {
   if (typeof field !== "string" || !/^\S+( \d+){3}$/.test(field)) return undefined;
   const [source = "", ...numbers] = field.split(" ");
   const [services = 0n, slices = 0n, nodes = 0n] = numbers.map(BigInt);
+  // `current` counts only in offered states, so it is not saved.
   return { source, services, slices, nodes, current: { services, slices, nodes } };
 }
 

@@ -107,7 +107,7 @@ export function parseFibTrie(text: string): readonly string[] {
   return [...new Set([...local].map(([, at = ""]) => at))];
 }
 
-/** Flags that mark an address as unusable: duplicate address detection has failed or has not ended. */
+/** IFA_F_DADFAILED (0x08) and IFA_F_TENTATIVE (0x40): duplicate address detection has failed or has not ended. */
 const unusableFlags = 0x48;
 
 /**

@@ -24,6 +24,7 @@ interface FamilyHealth {
   pendingMs: number | undefined;
   /** Arrival time of the oldest change that arrived during the running sync and is not part of it. */
   nextMs: number | undefined;
+  /** When this family's rules were last put into force; undefined if this process has not done so. */
   updatedMs: number | undefined;
   /** True if the running sync has put this family's rules into force. */
   isDone: boolean;
@@ -96,7 +97,7 @@ export class ProxyHealth implements SyncObserver {
   }
 
   /** Must be called when the rules of one family are in force, i.e. after a sync or a repair of that family. */
-  tell(name: Family): void {
+  setInForce(name: Family): void {
     const family = this.#families.get(name);
     if (family === undefined) return;
     family.updatedMs = this.#nowMs();
@@ -117,13 +118,14 @@ export class ProxyHealth implements SyncObserver {
 
   #ended(): void {
     for (const family of this.#families.values()) {
+      // A family that a sync without changes (a full one) left behind has waited since that sync began.
       family.pendingMs = family.isDone ? family.nextMs : (family.pendingMs ?? this.#runningSinceMs);
       family.nextMs = undefined;
     }
     this.#runningSinceMs = undefined;
   }
 
-  /** True if the rules of all families are in force; see `isFamilyHealthy`. */
+  /** True if all families are healthy; see `isFamilyHealthy`. */
   get isHealthy(): boolean {
     return [...this.#families.keys()].every((family) => this.isFamilyHealthy(family));
   }

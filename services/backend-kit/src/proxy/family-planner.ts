@@ -35,7 +35,7 @@ export class FamilyPlanner {
   readonly #family: Family;
   #claims = new FrontendClaims();
   readonly #omitted = new Map<ServiceKey, number>();
-  /** The last node plan as a string. */
+  /** The last node plan as JSON, by which it is compared; "" before the first. */
   #nodeText = "";
 
   constructor(settings: ProxySettings, family: Family) {
@@ -93,6 +93,7 @@ export class FamilyPlanner {
       keys: () => view.services.keys(),
       view: (key) => view.services.get(key),
     };
+    // Every plan depends on the node plan, so a change of that plan touches all Services.
     if (touched !== "all" && isSameNode) {
       const all = new Set(touched);
       // A Service that gains or loses a frontend also counts as touched.

@@ -84,6 +84,7 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
   const podInterfaceNamePrefix = String(options.podInterfaceNamePrefix ?? "");
   requireInterface(detectLocalMode, podBridgeInterface, podInterfaceNamePrefix);
   const nodePortAddresses = parseNodePortAddresses(texts(options.nodeportAddresses));
+  // A node whose only address is 127.0.0.1 shows whether the rule includes it.
   const loopback = { local: { v4: ["127.0.0.1"], v6: [] }, ofNode: [] };
   const chosen = resolveNodePortAddresses(nodePortAddresses, "v4", loopback);
   const hasLoopback = nodePortAddresses.kind === "cidrs" && (chosen.kind === "all" || chosen.addresses.length > 0);

@@ -143,7 +143,7 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
     return;
   }
   health.setReady(part);
-  proxyHealth?.tell(family);
+  proxyHealth?.setInForce(family);
   if (result.kind === "kept" || result.change.mode === "none") return;
   const { mode, fields } = result.change;
   if (cause === "repair") log.info("rules repaired", { family, ...fields });

@@ -19,8 +19,8 @@ export interface FamilyPlan {
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
   /**
-   * Returns the Service as it is in the view, for a backend that carries traffic itself. Unlike the plan, the view has
-   * the Service's annotations and the endpoints that only finish their existing flows; kernel rules depend on neither.
+   * Returns the Service as it is in the view. Unlike the plan, the view has the endpoints that only finish their
+   * existing flows, which userspace and ipvs must keep, because conntrack does not do it for them.
    */
   readonly view?: ((key: ServiceKey) => ServiceView | undefined) | undefined;
 }
@@ -29,8 +29,7 @@ export interface FamilyPlan {
  * The rules of one IP family in one kernel mechanism, e.g. nftables: this interface is all that the kit knows about the
  * mechanism.
  *
- * Calls of `sync` and `repair` never overlap; `isInstalled` may be called during either. If a call rejects, the next
- * call is a sync of all Services.
+ * Calls of `sync`, `repair` and `isInstalled` never overlap. If a call rejects, the next sync is one of all Services.
  */
 export interface RuleSet<Change extends RuleChange = RuleChange> {
   readonly family: Family;

@@ -218,7 +218,10 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   /** Undoes changes that other programs made to the rules. `view` is the view of the last sync. */
   repair(view: NodeView): Promise<Failure> {
     return this.#attempt("repair", async () => {
+      // If they are gone, the saved view takes their place.
       if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
+      // Applies new addresses of the node, which make the sync a full one, and work that is due. A full sync has also
+      // compared the installed rules; after a partial one that changed something, the next check compares them.
       const change = await this.#sync(view, new Set());
       if (this.#mode === "full" || change.mode !== "none") return change;
       this.#mode = "full";
@@ -251,6 +254,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
     try {
       const change = await work();
+      // Kept rules stay unknown, so that the next sync compares everything.
       if (change === undefined) {
         report({ kind: "kept" });
         return undefined;

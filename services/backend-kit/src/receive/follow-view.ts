@@ -198,6 +198,7 @@ async function readBatch(
         if (isFirst && !isReset && !isResumed) {
           throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
         }
+        // Before `commit`: it asks whether the staged batch changes anything, and a refused batch must change nothing.
         const admission = admit(op.mark);
         const isOlder = admission.verdict === "accept";
         // Add deletions one by one: there may be as many as the cluster has endpoints, too many arguments for a single

@@ -170,7 +170,7 @@ export class ItemDigests {
   }
 }
 
-/** Order of deletions by kind of item: endpoints before Services. */
+/** Order of deletions by kind of item: endpoints before Services, as in a batch of the watcher. */
 function rank(set: SetName): number {
   return set === SetName.EndpointsSet ? 0 : 1;
 }

@@ -158,10 +158,12 @@ export class WatchRequests {
 
   #isRequestDue(nowMs: number): boolean {
     if (this.#unconfirmedSinceMs !== undefined && nowMs >= this.#confirmAtMs()) return true;
+    // Refill at half: one request per batch would cost the watcher as much as writing a change.
     return this.#isRequested && this.#outstanding <= (this.#mark?.takesCounts ? maxOutstanding / 2 : 0);
   }
 
   #nextRequest(): WatchReq {
+    // Until the first marker, it is unknown whether the watcher knows counts; an older one ignores them.
     const isCounted = this.#mark === undefined || this.#mark.takesCounts;
     const count = isCounted ? maxOutstanding - this.#outstanding : 1;
     const [HeldDigests, LastFailure] = [this.#heldDigests, this.#lastFailure];
@@ -280,6 +282,7 @@ export class Acknowledgements implements SyncObserver {
     if (state.instance === "") return;
     const before = this.#state;
     if (before?.instance !== state.instance) this.#earlier = [];
+    // `Ack.Earlier` holds applied revisions only.
     else if (this.#isUnsent && before.applied > 0n && before.failed === 0n) this.#earlier.push(before);
     if (this.#earlier.length > maxEarlier) this.#earlier.shift();
     this.#state = { ...state, atMs: performance.now() };

@@ -144,7 +144,7 @@ export class SyncRequests {
  *   revision, save the view or answer health checks from it.
  * - An update that changes nothing is acknowledged without a call (`settled`).
  * - A full sync reads the installed rules, because they are unknown or not trusted: at the start, after a failure, and
- *   on request. `touched` survives a failure. This lets `RuleSets` keep a partial outcome: if one family failed, only
+ *   for a watcher's first view after a saved one. `touched` survives a failure. This lets `RuleSets` keep a partial outcome: if one family failed, only
  *   that family compares everything, and the other one syncs `touched`.
  * - Pace: `minIntervalMs` counts from the end of a sync, as in kube-proxy; if it counted from the start, a sync longer
  *   than the interval would be followed immediately by the next one. The delay after failures doubles up to 30 s.
@@ -383,6 +383,7 @@ class PendingUpdate {
         this.#delivered = { ...update, touched: new Set(), counts: { services: 0, endpoints: 0 } };
       },
       failed: () => {
+        // Replaces the other reasons: an update that has one of them touches all Services anyway.
         this.#newest = this.#newest === undefined ? update : merge(update, this.#newest);
         this.#fullReason = "failure";
       },

@@ -4,8 +4,8 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 /**
  * How much a sync must examine.
  *
- * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, and on
- *   request (`SyncRequests`).
+ * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, and for
+ *   a watcher's first view after a saved one.
  * - partial: only the `touched` Services; all others are unchanged since the last success.
  */
 export type SyncMode = "full" | "partial";
@@ -13,7 +13,10 @@ export type SyncMode = "full" | "partial";
 /** A view that a backend must put into effect. */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
-  /** Why the sync is full, for the log: "start", "failure", or the reason of a request; "" if the sync is partial. */
+  /**
+   * Why the sync is full: "start", "failure", or the reason given with a view; "" if the sync is partial. After "failure",
+   * service proxies compare only the families that failed (`servicesOf` in proxy-task.ts).
+   */
   readonly fullReason: string;
 }
 
@@ -86,7 +89,7 @@ export interface ViewUpdate {
   readonly isFromDisk?: boolean | undefined;
   /** True for a saved view from an earlier boot: installed rules may be even older. */
   readonly isAfterReboot?: boolean | undefined;
-  /** Undefined if nothing was received, as for a view from disk or a full sync of the current view. */
+  /** Undefined if nothing was received, as for a view from disk or a requested sync of the current view. */
   readonly arrival?: Arrival | undefined;
 }
 
