@@ -15,7 +15,7 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { formatServiceLine } from "../state/kpng-json.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { observeKnownNode } from "./backend-metrics.ts";
+import { ConnectionObserver, createBackendMetrics, observeKnownNode } from "./backend-metrics.ts";
 
 function start() {
   const { log, lines } = createReadableLog();
@@ -47,6 +47,18 @@ test("a Go watcher sends no Nodes, so nothing is reported", async () => {
   const { report, lines } = start();
   expect(await report(false, "")).toEqual({ isReady: false, reason: undefined, gauge: "1" });
   expect(lines).toEqual([]);
+});
+
+test.each([
+  { state: { kind: "diverged" }, counts: "view_divergences" },
+  { state: { kind: "older" }, counts: "older_states_accepted" },
+  { state: { kind: "behind", reason: "older" }, counts: "older_offers" },
+  { state: { kind: "lost", reason: "reset" }, counts: "reconnects" },
+] as const)("a connection that is $state.kind is counted, and only there", async ({ state, counts }) => {
+  const metrics = new Registry();
+  new ConnectionObserver(new Health(), createBackendMetrics(metrics), createReadableLog().log).report(state);
+  const counted = (await metrics.metrics()).match(/^kpng_backend_\w+_total 1$/gm);
+  expect(counted).toEqual([`kpng_backend_${counts}_total 1`]);
 });
 
 /** A protocol of a newer watcher; the last one that this version knows is 3. */
