@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { parseAddress, parseCidr, withoutDottedIPv6 } from "./address.ts";
+import { isIn, parseAddress, parseCidr, withoutDottedIPv6 } from "./address.ts";
 import { IPSetSchema } from "./gen/localv1/api_pb.ts";
 import { decodeAddresses } from "./wire/service-message.ts";
 
@@ -29,6 +29,18 @@ test.each([
   ["10.1.2.3", undefined],
 ])("the CIDR %s is %s", (text, cidr) => {
   expect(parseCidr(text)?.cidr).toBe(cidr);
+});
+
+test.each([
+  { address: "10.1.2.3", cidr: "10.0.0.0/8", isInside: true },
+  { address: "10.1.2.3", cidr: "10.1.2.3", isInside: true },
+  { address: "10.1.2.3", cidr: "10.1.2.4/32", isInside: false },
+  { address: "10.1.2.3", cidr: "::/0", isInside: false },
+  { address: "10.1.2.3", cidr: "::ffff:a00:0/104", isInside: false },
+  { address: "fd00::1", cidr: "::/0", isInside: true },
+  { address: "fd00::1", cidr: "0.0.0.0/0", isInside: false },
+])("that $address is in $cidr is $isInside", ({ address, cidr, isInside }) => {
+  expect(isIn(address, cidr)).toBe(isInside);
 });
 
 test.each([

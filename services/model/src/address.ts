@@ -60,7 +60,10 @@ export function withoutDottedIPv6(text: string): string {
   );
 }
 
-/** Returns the canonical form of a CIDR, with host bits cleared (`10.1.2.3/8` → `10.0.0.0/8`); undefined if invalid. */
+/**
+ * Returns the canonical form of a CIDR, with host bits cleared (`10.1.2.3/8` → `10.0.0.0/8`); undefined if invalid.
+ * Unlike {@link parseAddress}, it accepts IPv4-mapped ranges: they contain no address that `parseAddress` returns.
+ */
 export function parseCidr(text: string): { readonly family: Family; readonly cidr: string } | undefined {
   const [, address = "", digits = ""] = /^([^/]+)\/(\d{1,3})$/.exec(text) ?? [];
   const length = Number(digits);
@@ -106,23 +109,28 @@ export function addressAndPort(address: string, port: number | string): string {
 const blockLists = new Map<string, BlockList>();
 
 /**
- * Maximum number of cached block lists, which exceeds the number of CIDRs in any cluster. Single addresses, which come
- * and go with pods, need no list.
+ * Maximum number of cached block lists, which exceeds the number of CIDRs in any cluster; beyond it, all are dropped.
+ * Single addresses, which come and go with pods, need no list.
  */
 const maxBlockLists = 10_000;
 
-/** True if an address is in a CIDR of the same family; `cidr` may also be a single address. */
+/**
+ * True if an address is in a CIDR of the same family; `cidr` may also be a single address. Both must be canonical,
+ * because single addresses are compared as strings.
+ */
 export function isIn(address: string, cidr: string): boolean {
   if (!cidr.includes("/")) return address === cidr;
+  const isV6 = cidr.includes(":");
+  // A BlockList takes an IPv4 address for its IPv4-mapped address, which is in `::/0`.
+  if (address.includes(":") !== isV6) return false;
   let list = blockLists.get(cidr);
   if (list === undefined) {
     const [network = "", size = ""] = cidr.split("/");
-    const isV6 = cidr.includes(":");
     if (size === (isV6 ? "128" : "32")) return address === network;
     list = new BlockList();
     list.addSubnet(network, Number(size), isV6 ? "ipv6" : "ipv4");
     if (blockLists.size >= maxBlockLists) blockLists.clear();
     blockLists.set(cidr, list);
   }
-  return list.check(address, address.includes(":") ? "ipv6" : "ipv4");
+  return list.check(address, isV6 ? "ipv6" : "ipv4");
 }
