@@ -14,6 +14,8 @@
  * B listed them at 150:                                                services 150, current 150
  * A → B: 150 ≥ 100, not older.  B → A: 180 ≥ 150, not older.  Before the bookmark, B → A would be in doubt.
  * ```
+ *
+ * A position is computed when its state is stored, so a bookmark counts from the next revision of the store on.
  */
 export interface Position {
   /**
@@ -37,7 +39,7 @@ export type PositionKind = (typeof positionKinds)[number];
  * Returns the value of `Position.source` for an API server. `clusterId` is undefined if the cluster's identity is
  * unknown.
  */
-export function kubeSource(clusterId: string | undefined): string {
+export function kubePositionSource(clusterId: string | undefined): string {
   return clusterId === undefined ? "kube" : `kube:${clusterId}`;
 }
 
@@ -84,7 +86,7 @@ export class ForwardGate {
     this.#nowMs = nowMs;
   }
 
-  /** Sets the position of a saved view. */
+  /** Sets the position of a saved view. To be called before the first offer. */
   hold(position: Position | undefined): void {
     this.#memory = { held: position, isSaved: true };
   }
@@ -198,7 +200,7 @@ export interface Offer {
    * false.
    */
   readonly isStale?: boolean | undefined;
-  /** True if the state is known to be the held state. Default false. */
+  /** True if applying the state would change nothing, because the receiver already has it. Default false. */
   readonly isUnchanged?: boolean | undefined;
 }
 

@@ -26,7 +26,8 @@ export function hashText(text: string): bigint {
 
 /**
  * Number of buckets over which the items of a view are distributed; see WatchReq.HeldDigests in the proto file. When a
- * stream resumes, the subscriber sends one digest per bucket, and the watcher sends only the buckets that differ.
+ * stream resumes, the subscriber sends one digest per bucket, and the watcher sends only the buckets that differ. Both
+ * sides must use the same number: another one has other lengths and other buckets on the wire.
  */
 export const bucketCount = 1024;
 
@@ -58,12 +59,12 @@ export function itemBucket(set: SetName, path: string): number {
   return bucketOfBytes(writeKey(set, path, 0));
 }
 
-/** Writes the key of an item to the buffer, with space for `room` bytes after it. Returns the length of the key. */
-function writeKey(set: SetName, path: string, room: number): number {
+/** Writes the key of an item to the buffer, with space for `spareBytes` after it. Returns the length of the key. */
+function writeKey(set: SetName, path: string, spareBytes: number): number {
   const key = `${set} ${path}`;
   // A UTF-16 code unit takes at most three bytes in UTF-8.
-  const most = key.length * 3 + room;
-  if (scratch.length < most) scratch = new Uint8Array(most * 2);
+  const maxLength = key.length * 3 + spareBytes;
+  if (scratch.length < maxLength) scratch = new Uint8Array(maxLength * 2);
   return encoder.encodeInto(key, scratch).written;
 }
 

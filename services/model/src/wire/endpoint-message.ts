@@ -192,8 +192,8 @@ interface EndpointIdentity {
 /**
  * Returns the key of an endpoint within its Service.
  *
- * The key depends only on this endpoint, not on others. Endpoints that differ in slice, family, addresses or ports have
- * different keys.
+ * The key depends only on this endpoint and its use, not on other endpoints. Endpoints that differ in slice, family,
+ * addresses or ports have different keys.
  *
  * | endpoint | key |
  * |---|---|

@@ -34,6 +34,7 @@ import {
  */
 export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
   const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });
+  // Only KPNG's relays read the Hash, and they do not get the proxy name.
   message.Hash = hashBytes(toBinary(ServiceInfoSchema, message));
   if (isExtended) message.ServiceProxyName = service.proxyName;
   return toBinary(ServiceInfoSchema, message);
@@ -118,12 +119,14 @@ export function decodeEndpointInfo(bytes: Uint8Array): {
   const info = fromBinary(EndpointInfoSchema, bytes);
   if (info.Namespace === "" || info.ServiceName === "") throw new WireError("an EndpointInfo has no Service");
   const ready = info.Conditions?.Ready ?? true;
+  // See `extendEndpoint`.
   const isExtended = info.Endpoint?.Use !== undefined;
   return {
     slice: {
       namespace: info.Namespace,
       name: info.SourceName === "" ? info.ServiceName : info.SourceName,
       serviceName: info.ServiceName,
+      // KPNG does not send HasPodKeys. In its streams, a slice without a name of its own comes from a state file.
       hasPodKeys: isExtended ? info.HasPodKeys : info.SourceName === "" || info.SourceName === info.ServiceName,
     },
     endpoint: {

@@ -23,7 +23,7 @@ import { decodePortHasEndpoints, decodeServiceMessage } from "./service-message.
 /** A decoded operation of a node's stream. */
 export type LocalOp =
   | { readonly kind: "reset" }
-  /** Sent instead of `reset` to a subscriber that sent digests of its items; see KeepOp. */
+  /** Sent instead of `reset` to a subscriber that sent digests of its items, which also reads the buckets of KeepOp. */
   | { readonly kind: "keep" }
   | { readonly kind: "sync"; readonly mark: SyncMark }
   | { readonly kind: "change"; readonly change: ViewChange }
@@ -78,6 +78,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
     case "Delete":
       return decodeAt(op.value, decodeDelete);
     case "Batch":
+      // Requested batches are unpacked before their operations get here.
       throw new WireError("packed operations that were not requested");
     case undefined:
       return { kind: "ignored" };
@@ -213,6 +214,7 @@ function decodePosition(message: PositionMessage | undefined, instance: string):
   const source = message.Source || instance;
   if (source === "") return undefined;
   const { Services: services, Slices: slices, Nodes: nodes } = message;
+  // An absent Current version, which is 0, stands for the version of the last change.
   const atLeast = (version: bigint, current: bigint): bigint => (current > version ? current : version);
   return {
     source,

@@ -74,13 +74,15 @@ export class MessageWriter {
   /** Writes an element of a repeated string, even if it is empty. */
   element(tag: number, text: string): void {
     // A UTF-16 code unit takes at most three bytes in UTF-8.
-    const most = text.length * 3;
-    this.#reserve(most + 2 * maxUint32Bytes);
+    const maxLength = text.length * 3;
+    // A length below 0x80 takes one byte, which can be filled in after the text; byteLength would read the text twice.
+    const isShort = maxLength < 0x80;
+    this.#reserve(maxLength + 2 * maxUint32Bytes);
     this.#varint(tag);
-    this.#varint(most < 0x80 ? 0 : Buffer.byteLength(text));
+    this.#varint(isShort ? 0 : Buffer.byteLength(text));
     const start = this.#end;
     this.#end += this.#bytes.write(text, start);
-    if (most < 0x80) this.#bytes[start - 1] = this.#end - start;
+    if (isShort) this.#bytes[start - 1] = this.#end - start;
   }
 
   bytes(tag: number, content: Uint8Array): void {

@@ -1,4 +1,4 @@
-import { kubeSource, type Position, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
+import { kubePositionSource, type Position, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { addGauge } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -73,7 +73,7 @@ export class Currency implements CurrencySink {
       const version = (kind: PositionKind): bigint => (isVersioned ? (versions.get(kind) ?? 0n) : BigInt(revision));
       return { services: version("services"), slices: version("slices"), nodes: version("nodes") };
     };
-    const source = isVersioned ? kubeSource(clusterId) : this.#instance;
+    const source = isVersioned ? kubePositionSource(clusterId) : this.#instance;
     return { source, ...recordOf(this.#changed), current: recordOf(this.#current) };
   }
 }
