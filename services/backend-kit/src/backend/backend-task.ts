@@ -55,7 +55,10 @@ export type BackendTaskOptions = BackendCallbacks &
   Partial<Pick<BackendContext, FieldWithDefault>> & {
     /** Name of the backend: lower-case letters, digits, dashes; e.g. "nft". */
     readonly name: string;
-    /** True if nothing is put into effect: revisions are neither acknowledged nor counted as applied. Default false. */
+    /**
+     * True if nothing is put into effect: revisions are neither acknowledged nor counted as applied, and the watcher
+     * counts the stream as an observer's. Default false.
+     */
     readonly isDryRun?: boolean | undefined;
     /** Returns the rules for inspection (`--inspect-socket`). Default: no rules. */
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
@@ -168,7 +171,7 @@ class ViewFeed {
 
   /** Offers each update from the watchers to the loop, until `signal` aborts. */
   async receive(signal: AbortSignal): Promise<void> {
-    const { nodeName, serviceProxyName = "", state, wait = waitMs } = this.#options;
+    const { nodeName, serviceProxyName = "", state, isDryRun: isObserver, wait = waitMs } = this.#options;
     const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
     const { loop, metrics, connection, gate, acks, program } = this.#parts;
     const reportNode = observeKnownNode(this.#options);
@@ -179,7 +182,7 @@ class ViewFeed {
     };
     gate.hold(await readSavedPosition(state?.folder, nodeName, serviceProxyName));
     // Batches are also read during syncs, so that changes are merged and a lost stream is noticed immediately.
-    const follow = { ...this.#options, maxViewBytes, acks, gate, program, onConnection, wait };
+    const follow = { ...this.#options, maxViewBytes, acks, gate, program, isObserver, onConnection, wait };
     for await (const update of followView(follow, signal)) {
       this.#answered.abort();
       reportNode(update);

@@ -130,18 +130,19 @@ test("--once ends after the search in the conntrack table", async () => {
   expect(await proxy.metrics.metrics()).toContain("kpng_backend_conntrack_working 1\n");
 });
 
-test("a dry run acknowledges no revision and reports none as applied", async () => {
+test("a dry run is an observer, acknowledges no revision and reports none as applied", async () => {
   const ruleSet = new MemoryRuleSet("v4");
   await using proxy = await runProxy([ruleSet], { options: { dryRun: true } });
   proxy.send(service("a/web"));
   await expect.poll(() => ruleSet.touched.length, poll).toBe(1);
   proxy.send(service("a/web"), dns);
   await expect.poll(() => ruleSet.touched.length, poll).toBe(2);
+  expect(proxy.requests[0]?.request.Subscriber?.Observes).toBe(true);
   expect(proxy.requests.filter(({ request }) => request.Ack !== undefined)).toEqual([]);
   expect(await proxy.metrics.metrics()).toContain("kpng_backend_revision 0\n");
 });
 
-test("--diff acknowledges no revision and reports none as applied", async () => {
+test("a --diff run is an observer, acknowledges no revision and reports none as applied", async () => {
   const { exitCode } = process;
   const write = vi.spyOn(process.stdout, "write").mockReturnValue(true);
   await using proxy = await runProxy([new MemoryRuleSet("v4")], { options: { diff: true } });
@@ -150,6 +151,7 @@ test("--diff acknowledges no revision and reports none as applied", async () => 
   process.exitCode = exitCode;
   expect(write).toHaveBeenCalledWith("v4 a/web: rules differ\n+ a/web 10.96.0.10:80/TCP\n");
   write.mockRestore();
+  expect(proxy.requests[0]?.request.Subscriber?.Observes).toBe(true);
   expect(proxy.requests.filter(({ request }) => request.Ack !== undefined)).toEqual([]);
   expect(await proxy.metrics.metrics()).toContain("kpng_backend_revision 0\n");
 });

@@ -44,6 +44,11 @@ export interface WatchOptions {
   readonly acks?: Acknowledgements | undefined;
   /** Name and version of this program, shown in the watcher's list of subscribers. */
   readonly program?: { readonly name: string; readonly version: string } | undefined;
+  /**
+   * True if this program is not the node's proxy but only reads its view; the watcher then lists it among the node's
+   * observers. Default false.
+   */
+  readonly isObserver?: boolean | undefined;
 }
 
 /**
@@ -90,7 +95,9 @@ export class WatchRequests {
   #unconfirmedSinceMs: number | undefined;
   #nextAckMs = Number.NEGATIVE_INFINITY;
 
-  constructor({ nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program }: WatchOptions) {
+  constructor(options: WatchOptions) {
+    const { nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program } = options;
+    const { isObserver: Observes = false } = options;
     this.#heldDigests = digests?.buckets;
     this.#lastFailure = acks?.lastFailure();
     this.#acks = acks;
@@ -100,7 +107,7 @@ export class WatchRequests {
       NodeName: nodeName,
       ServiceProxyName: serviceProxyName,
       Features: [...features],
-      ...(program === undefined ? {} : { Subscriber: { Name: program.name, Version: program.version } }),
+      ...(program === undefined ? {} : { Subscriber: { Name: program.name, Version: program.version, Observes } }),
     });
   }
 

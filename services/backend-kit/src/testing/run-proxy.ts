@@ -8,7 +8,7 @@ import { ProxyHealth } from "../observe/proxy-health.ts";
 import { proxyBackend } from "../proxy/proxy-backend.ts";
 import type { RuleSet } from "../proxy/rule-set.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
-import { silence, startFakeWatcher } from "./fake-watcher.ts";
+import { type ReceivedRequest, silence, startFakeWatcher } from "./fake-watcher.ts";
 import { putNode, reset } from "./ops.ts";
 import { createReadableLog, Mailbox } from "./steps.ts";
 import { putView } from "./view-ops.ts";
@@ -20,7 +20,7 @@ export interface RunningProxy extends AsyncDisposable {
   readonly metrics: Registry;
   readonly lines: readonly Record<string, unknown>[];
   /** Requests that the watcher received. */
-  readonly requests: readonly { readonly request: { readonly Ack?: unknown } }[];
+  readonly requests: readonly Pick<ReceivedRequest, "request">[];
   /** Resolves or rejects when the proxy has ended. */
   readonly ended: Promise<void>;
   /** Sends a whole view as the next batch. */
