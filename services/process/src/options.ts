@@ -77,9 +77,9 @@ function variableOf(name: string): string {
  */
 export function describeOption(option: Option): string {
   const { description, defaultValue: value, defaultValueDescription, envVar } = option;
-  const isTold = option.isBoolean() || value === undefined || value === "" || String(value) === "";
+  const isObvious = option.isBoolean() || value === undefined || value === "" || String(value) === "";
   const notes = [
-    isTold ? undefined : `default: ${defaultValueDescription ?? String(value)}`,
+    isObvious ? undefined : `default: ${defaultValueDescription ?? String(value)}`,
     envVar === undefined || envVar === variableOf(option.name().replace(/^no-/, "")) ? undefined : `env: ${envVar}`,
   ].filter((note) => note !== undefined);
   return notes.length === 0 ? description : `${description} (${notes.join(", ")})`;
@@ -145,6 +145,7 @@ function formatDurationMs(ms: unknown): string {
   return ms === 0 ? "0" : `${Number(ms) / factor}${unit}`;
 }
 
+/** Milliseconds per unit, ascending: `formatDurationMs` takes the last unit that divides. */
 const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const;
 
 function toMs(text: string): number {

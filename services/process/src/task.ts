@@ -32,14 +32,14 @@ export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Pro
 }
 
 /**
- * Runs `main` together with the tasks that it depends on. These are aborted when `main` has ended or a task rejects;
- * when `signal` aborts, they run until `main` has ended. See {@link runTasks}.
+ * Runs `main` with its companions, e.g. its source or a status server. They are aborted when `main` has ended or a task
+ * rejects; when `signal` aborts, they run until `main` has ended, because it may still need them. See {@link runTasks}.
  */
-export async function runWithMain(main: Task, dependencies: readonly Task[], signal: AbortSignal): Promise<void> {
+export async function runWithMain(main: Task, companions: readonly Task[], signal: AbortSignal): Promise<void> {
   const done = new AbortController();
   const ending: Task = {
     name: main.name,
     run: (stop) => main.run(AbortSignal.any([signal, stop])).finally(() => done.abort()),
   };
-  await runTasks([ending, ...dependencies], done.signal);
+  await runTasks([ending, ...companions], done.signal);
 }

@@ -133,6 +133,7 @@ function openSocket(address: ApiAddress, tls: ReadTls | undefined, tunnel: strin
   // SNI allows only host names, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
   const to = tunnel === undefined ? { host, port } : { path: tunnel, checkServerIdentity: () => undefined };
+  // The TLS files come last, because they may name another server (`dialAddress` in backend-kit).
   const socket = address.isTls
     ? connectTls({ ...to, ALPNProtocols: ["h2"], minVersion: minTlsVersion, ...serverName, ...tls?.() })
     : connectSocket({ host, port });
