@@ -108,6 +108,7 @@ export function optionsLast(words: readonly string[]): readonly string[] {
  */
 export async function loadKpng(words?: readonly string[]): Promise<(signal: AbortSignal) => Command> {
   const [first = ""] = words ?? [];
+  // `help` and `__complete` name the command in a later word.
   const named = first === "help" || first === "__complete" ? words : [first];
   const isWanted = ({ name }: Entry): boolean => words === undefined || named?.includes(name) === true;
   const loaded = await Promise.all(entries.map(async (entry) => (isWanted(entry) ? await entry.load() : undefined)));

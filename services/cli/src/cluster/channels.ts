@@ -14,7 +14,7 @@ export const channelProtocol = "v4.channel.k8s.io";
 export interface Channels {
   readonly data: number;
   /** Channel of standard error: text for people, which an error message quotes. */
-  readonly said?: number | undefined;
+  readonly stderr?: number | undefined;
   /** Channel that says why the other side ended: a string, or a Status object, which may report success. */
   readonly end: number;
   /** Length of the first message on each channel. That message contains the port, not data. */
@@ -25,7 +25,7 @@ export interface Channels {
 export const portForward: Channels = { data: 0, end: 1, headBytes: 2 };
 
 /** Channels of a command in a pod: its standard input and output. */
-export const exec: Channels = { data: 1, said: 2, end: 3, headBytes: 0 };
+export const exec: Channels = { data: 1, stderr: 2, end: 3, headBytes: 0 };
 
 /**
  * Makes a stream from a WebSocket's channels. Data written before the WebSocket is open waits until then. The stream is
@@ -60,18 +60,18 @@ const toKubelet = Buffer.of(0);
 
 function ignore(): void {}
 
-function receive(socket: WebSocket, stream: Duplex, { data, said, end, headBytes }: Channels): void {
+function receive(socket: WebSocket, stream: Duplex, { data, stderr, end, headBytes }: Channels): void {
   const begun = new Set<number | undefined>();
-  let text = "";
+  let errorText = "";
   socket.on("message", (message) => {
     const channel = message[0];
     const body = message.subarray(begun.has(channel) ? 1 : 1 + headBytes);
     begun.add(channel);
     if (body.length === 0) return;
     if (channel === data && !stream.push(body)) socket.pause();
-    if (channel === said) text += body.toString("utf8");
+    if (channel === stderr) errorText += body.toString("utf8");
     const problem = channel === end ? problemOf(body.toString("utf8")) : undefined;
-    if (problem !== undefined) stream.destroy(new Error(text.trim() || problem));
+    if (problem !== undefined) stream.destroy(new Error(errorText.trim() || problem));
   });
   socket.on("close", () => stream.push(null));
   socket.on("error", (error) => stream.destroy(error));

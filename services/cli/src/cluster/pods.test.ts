@@ -6,7 +6,7 @@ import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
 import { expect, onTestFinished, test } from "vitest";
 import { WebSocketServer } from "ws";
 import { type Channels, exec, portForward } from "./channels.ts";
-import { Namespace } from "./pods.ts";
+import { NamespaceClient } from "./pods.ts";
 
 /** Opens a stream to a server that sends these messages in one packet with the opening, and ends. */
 async function streamWith(channels: Channels, messages: readonly Buffer[]) {
@@ -22,7 +22,7 @@ async function streamWith(channels: Channels, messages: readonly Buffer[]) {
   onTestFinished(() => void server.close());
   await once(server.listen(0, "127.0.0.1"), "listening");
   const client = connectKube({ server: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
-  const namespace = new Namespace("kube-system", client, new AbortController().signal);
+  const namespace = new NamespaceClient("kube-system", client, new AbortController().signal);
   return namespace.open("pods/x", "pods/p/x", channels);
 }
 

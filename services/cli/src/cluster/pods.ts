@@ -7,7 +7,7 @@ import { type KubeResponse, parseJson, readText } from "@kpng/watcher/source/kub
 import { WebSocket } from "ws";
 import { type Channels, channelProtocol, streamOf } from "./channels.ts";
 
-/** A pod of kpng. */
+/** A pod, as far as commands need it. */
 export interface Pod {
   readonly name: string;
   /** Name of its node; "no node" before it has one. */
@@ -22,11 +22,11 @@ export interface Pod {
 const limitMs = 10_000;
 
 /**
- * The API server's view of one namespace.
+ * Sends requests to the API server about one namespace.
  *
- * Requests fail with REQUEST_FAILED, which names the missing right if the server refuses.
+ * They fail with REQUEST_FAILED, which names the missing right if the server refuses.
  */
-export class Namespace {
+export class NamespaceClient {
   readonly name: string;
   readonly #client: KubeClient;
   readonly #signal: AbortSignal;
@@ -41,7 +41,7 @@ export class Namespace {
   async listPods(labels: string, node?: string): Promise<readonly Pod[]> {
     const query = new URLSearchParams({ labelSelector: labels });
     if (node !== undefined) query.set("fieldSelector", `spec.nodeName=${node}`);
-    const { items } = await this.ask("list pods", `pods?${query}`);
+    const { items } = await this.request("list pods", `pods?${query}`);
     return recordsOf(items).map(podOf);
   }
 
@@ -49,9 +49,10 @@ export class Namespace {
    * Sends a GET request, or a POST request if there is a body. `right` names the required right in errors, as in RBAC
    * rules: `list pods`.
    */
-  async ask(right: string, path: string, body?: unknown): Promise<Readonly<Record<string, unknown>>> {
+  async request(right: string, path: string, body?: unknown): Promise<Readonly<Record<string, unknown>>> {
     const { server, get, post } = this.#client;
-    const limit = AbortSignal.any([this.#signal, AbortSignal.timeout(limitMs)]);
+    const timeout = AbortSignal.timeout(limitMs);
+    const limit = AbortSignal.any([this.#signal, timeout]);
     const url = this.#pathOf(path);
     let response: KubeResponse;
     let text: string;
@@ -59,7 +60,7 @@ export class Namespace {
       response = await (body === undefined ? get(url, limit) : post(url, body, limit));
       text = await readText(response.body);
     } catch (cause) {
-      const reason = limit.aborted ? `no answer within ${limitMs / 1_000} s` : reasonOf(cause);
+      const reason = timeout.aborted ? `no answer within ${limitMs / 1_000} s` : reasonOf(cause);
       const hint = "is it the right context, and can this machine reach its network?";
       throw new ProcessError("REQUEST_FAILED", `cannot reach the API server ${server}: ${reason}\nHint: ${hint}`);
     }

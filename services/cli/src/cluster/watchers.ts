@@ -5,7 +5,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { type Options, readApiClient } from "../context/command-context.ts";
 import type { Replica } from "../inspect/client.ts";
 import { exec, portForward } from "./channels.ts";
-import { Namespace, type Pod } from "./pods.ts";
+import { NamespaceClient, type Pod } from "./pods.ts";
 import { throughTunnel } from "./tunnel.ts";
 
 /** Label of all kpng pods, from deploy/kubernetes. Their components are watchers, relays and backends. */
@@ -84,7 +84,7 @@ export async function findBackends(options: Options, signal: AbortSignal): Promi
   );
 }
 
-async function openNamespace(options: Options, signal: AbortSignal): Promise<Namespace> {
+async function openNamespace(options: Options, signal: AbortSignal): Promise<NamespaceClient> {
   const { kubeconfig, context, kpngNamespace } = options as Record<string, string | undefined>;
   // Load the Kubernetes client only on demand, because it takes half a second and 80 MB.
   const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
@@ -92,11 +92,11 @@ async function openNamespace(options: Options, signal: AbortSignal): Promise<Nam
   await client.credentials().catch((cause: unknown) => {
     throw new ProcessError("REQUEST_FAILED", "the kubeconfig gives no credentials", { cause });
   });
-  return new Namespace(String(kpngNamespace), client, signal);
+  return new NamespaceClient(String(kpngNamespace), client, signal);
 }
 
-async function addCa(given: ReadTls | undefined, namespace: Namespace): Promise<ReadTls> {
-  const { data } = await namespace.ask("get configmaps/kpng-ca", "configmaps/kpng-ca");
+async function addCa(given: ReadTls | undefined, namespace: NamespaceClient): Promise<ReadTls> {
+  const { data } = await namespace.request("get configmaps/kpng-ca", "configmaps/kpng-ca");
   const pem = isRecord(data) ? data["ca.crt"] : undefined;
   if (typeof pem !== "string") {
     throw new ProcessError("REQUEST_FAILED", `ConfigMap ${namespace.name}/kpng-ca has no ca.crt (docs/install.md)`);
@@ -105,11 +105,11 @@ async function addCa(given: ReadTls | undefined, namespace: Namespace): Promise<
   return () => ({ ...given?.(), ca });
 }
 
-async function requestToken(namespace: Namespace): Promise<() => string> {
+async function requestToken(namespace: NamespaceClient): Promise<() => string> {
   const spec = { audiences: [audience], expirationSeconds: tokenSeconds };
   const request = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec };
   const right = `create serviceaccounts/token of ${account}`;
-  const { status } = await namespace.ask(right, `serviceaccounts/${account}/token`, request);
+  const { status } = await namespace.request(right, `serviceaccounts/${account}/token`, request);
   const token = isRecord(status) ? String(status.token) : "";
   return () => token;
 }
@@ -118,7 +118,12 @@ async function requestToken(namespace: Namespace): Promise<() => string> {
  * Returns the pods that can be queried, and warns about the others. Errors: REQUEST_FAILED if there are none;
  * BAD_OPTION.
  */
-function readyOnes(what: string, pods: readonly Pod[], { name: place }: Namespace, options: Options): readonly Pod[] {
+function readyOnes(
+  what: string,
+  pods: readonly Pod[],
+  { name: place }: NamespaceClient,
+  options: Options,
+): readonly Pod[] {
   const names = pods.map(({ name }) => name).join(", ");
   const chosen = options.pod === undefined ? pods : pods.filter(({ name }) => name === options.pod);
   if (pods.length === 0) {

@@ -90,6 +90,7 @@ export async function connectReplicas(
   signal: AbortSignal,
   asksBackend = false,
 ): Promise<readonly Replica[]> {
+  // The same array, not an equal one: the user has not given --api.
   if (options.api === apiAddresses.default && namesCluster(options)) {
     const { findBackends, findWatchers } = await import("../cluster/watchers.ts");
     return asksBackend ? findBackends(options, signal) : findWatchers(options, signal);

@@ -9,7 +9,10 @@ import { type InspectClient, type InspectCommand, inspectClient, keepAsking, rea
 import { printMessage, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
 import { enumWords, type TableSpec } from "./print/text.ts";
 
-/** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
+/**
+ * A list of rows that can also be watched. `F` is the filter in a request, `P` a page of the list, `W` a message of the
+ * watch.
+ */
 interface List<D extends DescMessage, F, P, W> {
   /** Noun for one row in messages, e.g. "Service". */
   readonly noun: string;
@@ -67,11 +70,13 @@ export function runList<
       word !== undefined && matches.length === 0 ? [word] : [],
     );
     const [row] = rows;
+    // As in kubectl, JSON of one named object is the object itself, and of several a List.
     if (words.length === 1 && rows.length === 1 && row !== undefined && output.format === "json")
       printMessage(table.schema, row, output);
     else if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
+    // No row of the watcher has a label, so it probably drops them.
     if (rows.length === 0 && !selection.isAll && !all.some((row) => Object.keys(labelsOf(row)).length > 0))
       warnNoLabels(noun);
   };

@@ -169,15 +169,16 @@ async function recordOps(
   const stop = AbortSignal.any([signal, AbortSignal.timeout(durationMs)]);
   const end = new AbortController();
   const Subscriber = { Name: "kpng record", Version: packageJson.version, Observes: true };
-  let applied = Promise.withResolvers<void>();
+  // The watcher sends one batch per request.
+  let recorded = Promise.withResolvers<void>();
   async function* requests() {
     while (!end.signal.aborted) {
       yield create(GlobalWatchReqSchema, { Features: [Feature.Extended], Subscriber });
-      await applied.promise;
-      applied = Promise.withResolvers();
+      await recorded.promise;
+      recorded = Promise.withResolvers();
     }
   }
-  end.signal.addEventListener("abort", () => applied.resolve(), { once: true });
+  end.signal.addEventListener("abort", () => recorded.resolve(), { once: true });
   let hasState = false;
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: end.signal })) {
@@ -186,7 +187,7 @@ async function recordOps(
       if (stop.aborted) return;
       if (!hasState) stop.addEventListener("abort", () => end.abort(), { once: true });
       hasState = true;
-      applied.resolve();
+      recorded.resolve();
     }
     if (!end.signal.aborted) throw new ProcessError("REQUEST_FAILED", "the watcher ended the stream early");
   } catch (error) {

@@ -119,6 +119,7 @@ function join(
       .flatMap(({ api, message: { changes } }) => changes.map((one) => ({ ...one, source: `${one.source} of ${api}` })))
       .sort((one, other) => storedMs(other) - storedMs(one));
   } else {
+    // Each replica counts its own revisions.
     const plain = (one: Message): Message => Object.assign({ ...one }, { revision: 0n });
     const isSame = (other: Message): boolean => equals(schema, plain(message), plain(other));
     for (const { api } of others.filter((other) => !isSame(other.message))) {

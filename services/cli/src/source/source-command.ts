@@ -14,12 +14,14 @@ export interface SourceCommand {
   readonly asksServer?: boolean | undefined;
   /** Connects to the API server; undefined if the command has no options for that. */
   readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
+  /** Returns the source. `options.isQuery` is true for `kpng SOURCE get` and other queries, which `makeSource` adds. */
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }
 
 /**
  * Option that selects the Services to serve. A Service names its proxy in the label
- * `service.kubernetes.io/service-proxy-name`. As in KPNG, it is an option of every source, not of the sinks.
+ * `service.kubernetes.io/service-proxy-name`. As in KPNG, it is an option of every source, not of the sinks;
+ * `makeSource` adds it.
  */
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(
