@@ -150,7 +150,7 @@ function listDifferences(family: Family, { elements, chains }: TableChange): rea
 /**
  * Lists the elements and chains of Services, each with the Service or port that it serves.
  *
- * *Shape of a line:* `frontends { 10.96.0.1 . tcp . 80 : 4000:200a } # ns/web:http: set 0:2000, 10 endpoints,
+ * *Shape of a line:* `frontends { 10.96.0.1 . tcp . 80 : 4000:200a } # ns/web:http: endpoints at 0:2000, 10 of them,
  * …` or `sticky_0123456789abcdef meta priority … # ns/web`. Rules that serve no single Service are not listed.
  *
  * `current` returns undefined as long as the elements are unknown.

@@ -188,6 +188,7 @@ export class NftTable {
     // from the plan.
     if (table.changes().length > 0) await putAll(this.#elements, plan);
     const change = await this.#commitInUse(committing);
+    // It was read before the table, so a change during the comparison is found by the next one.
     if (change.elements.length === 0) this.#checkedGeneration = generation;
     return change;
   }

@@ -103,6 +103,7 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
     elements.put(service.key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
+  // Count 0 means a set with affinity (see `packSet`).
   elements.table.put("picks", numberBytes(0), "sticky");
 }
 
@@ -168,6 +169,7 @@ export function* divideSteps(steps: readonly BatchStep[], limit: number): Genera
     return;
   }
   let [part, bytes]: [BatchStep[], number] = [[], 0];
+  // Replaced elements are deleted and put in one unit, which may be twice as large as requested and cannot be divided.
   for (const unit of inOrder(steps, limit / 4)) {
     const size = unit.reduce((sum, step) => sum + stepBytes(step), 0);
     if (bytes + size > limit && part.length > 0) {
@@ -203,10 +205,14 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
       ];
     }
   }
+  // `ElementTable.changes` returns the sets in the order of `sharedSets`, in which frontends come first.
   for (const step of deletes) for (const elements of parts(step, false)) yield [{ ...step, elements }];
 }
 
-/** Ranks frontends after the other sets, which contain the elements that frontends lead to. */
+/**
+ * Ranks frontends after the other sets, which contain the elements that frontends lead to. Local frontends come first,
+ * because a packet looks them up after a frontend of kind "local".
+ */
 function rankOf({ set }: ElementChange): number {
   const isFrontend = set.endsWith("frontends") || set.endsWith("nodeports");
   return isFrontend ? (set.startsWith("local_") ? 1 : 2) : 0;

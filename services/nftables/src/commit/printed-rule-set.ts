@@ -113,7 +113,10 @@ interface FrameDifference extends Frame {
   readonly rules: RulesByChain;
 }
 
-/** Returns the names of chains that have a different number of rules in `commands` than in the kernel. */
+/**
+ * Returns the names of chains that have a different number of rules in `commands` than in the kernel. The rules
+ * themselves cannot be compared, because the kernel lists them in another form.
+ */
 function differentChains(commands: string, rules: ReadonlyMap<string, readonly string[]>): readonly string[] {
   const desired = new Map<string, number>();
   for (const [, name = ""] of commands.matchAll(/^add rule \S+ \S+ (\S+)/gm)) {

@@ -2,7 +2,10 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import ipaddr from "ipaddr.js";
 
-/** Names of the nftables sets and maps that all Services share. */
+/**
+ * Names of the nftables sets and maps that all Services share. The maps of frontends come first, because elements are
+ * deleted in this order (`divideSteps`).
+ */
 export const sharedSets = [
   "frontends",
   "local_frontends",

@@ -144,7 +144,7 @@ export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, vo
   }
 }
 
-/** Calls `take` with each attribute of a list; the value is a view of `bytes`. */
+/** Calls `take` with each attribute of a list, its type without flags; the value is a view of `bytes`. */
 export function forEachAttribute(bytes: Buffer, take: (type: number, value: Buffer) => void): void {
   for (let at = 0; at + 4 <= bytes.length; ) {
     const length = bytes.readUInt16LE(at);

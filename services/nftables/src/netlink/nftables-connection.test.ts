@@ -31,11 +31,11 @@ const replacement: readonly BatchStep[] = [{ set: "record", kind: "delete", elem
 
 test("commits of our own are no changes by others, whichever connection makes them", () => {
   const changes = new RulesetChanges();
-  const before = changes.read(7);
+  const before = changes.observe(7);
   changes.committed(7, replacement);
   changes.committed(8, [{ kind: "chain", chain: "pick_2", rules: [] }]);
   expect(changes.expected).toBe(9);
-  expect(changes.read(9)).toBe(before);
+  expect(changes.observe(9)).toBe(before);
 });
 
 test.each([
@@ -51,15 +51,15 @@ test.each([
   "a change by another program $what is noticed",
   ({ after, now }) => {
     const changes = new RulesetChanges();
-    const before = changes.read(7);
+    const before = changes.observe(7);
     after(changes);
-    expect(changes.read(now)).not.toBe(before);
+    expect(changes.observe(now)).not.toBe(before);
   },
 );
 
 test("no batch names a generation of more than 32 bits", () => {
   const changes = new RulesetChanges();
-  changes.read(0xffff_ffff);
+  changes.observe(0xffff_ffff);
   changes.committed(0xffff_ffff, replacement);
   expect(changes.expected).toBeUndefined();
 });

@@ -58,7 +58,7 @@ export class RulesetChanges {
    * Records the current generation. Returns a number that differs from the last returned one if other programs have
    * changed anything, or if that is unknown, as it is after a commit that contains only puts.
    */
-  read(generation: number): number {
+  observe(generation: number): number {
     if (generation !== this.#expected) this.disturbed();
     this.#expected = generation;
     return this.#foreign;
@@ -98,8 +98,8 @@ export class NftablesConnection {
   #last: Promise<unknown> = Promise.resolve();
 
   /**
-   * All connections in a network namespace should share `changes`. `bufferBytes` limits the size of transactions, as
-   * the kernel does for a process without CAP_NET_ADMIN on the host. Errors: NETLINK_UNAVAILABLE.
+   * All connections in a network namespace should share `changes`. `bufferBytes`, for tests, is a send buffer as small
+   * as that of a process without CAP_NET_ADMIN on the host. Errors: NETLINK_UNAVAILABLE.
    */
   constructor(changes = new RulesetChanges(), bufferBytes?: number) {
     this.#changes = changes;
@@ -134,7 +134,7 @@ export class NftablesConnection {
    * except through commits of connections that share this `RulesetChanges`.
    */
   generation(): Promise<number> {
-    return this.#inTurn(async () => this.#changes.read(this.#readGeneration()));
+    return this.#inTurn(async () => this.#changes.observe(this.#readGeneration()));
   }
 
   /**
@@ -279,7 +279,7 @@ export class NftablesConnection {
           // The last message of a list contains an error number, too; it is not 0 if the kernel could not continue the
           // list.
           const code = payload.length < 4 ? 0 : payload.readInt32LE(0);
-          if (code === -constants.errno.EINTR) return { kind: "ended" };
+          if (code === -constants.errno.EINTR) return { kind: "broken-off" };
           if (code < 0) return { kind: "failed", reason: describeError(code) };
           return { kind: isInterrupted ? "interrupted" : "complete" };
         }
@@ -294,7 +294,7 @@ export class NftablesConnection {
     while (this.#socket.receive() !== undefined);
   }
 
-  /** Reads the answers to a transaction; throws COMMIT_REJECTED if the kernel refused it. */
+  /** Reads the answers to a transaction, which have arrived during `send`; throws COMMIT_REJECTED if it was refused. */
   #readOutcome(table: TableId, { stepOfMessage, lastSequence }: EncodedBatch): "committed" | "restart" {
     const refusals: string[] = [];
     let isAcknowledged = false;
@@ -326,11 +326,11 @@ export class NftablesConnection {
 }
 
 /**
- * How the reading of a list ended: "interrupted" if all of it was read but something changed in the meantime; "ended"
- * if the kernel stopped before its end.
+ * How the reading of a list ended: "interrupted" if all of it was read but something changed in the meantime;
+ * "broken-off" if the kernel stopped before the end of the list.
  */
 type DumpEnd =
-  | { readonly kind: "complete" | "interrupted" | "ended" }
+  | { readonly kind: "complete" | "interrupted" | "broken-off" }
   | { readonly kind: "failed"; readonly reason: string };
 
 /**

@@ -4,7 +4,7 @@ import {
   batchGenerationId,
   chain as chainAttribute,
   commentRecord,
-  data,
+  data as dataAttribute,
   element as elementAttribute,
   elementList,
   expression,
@@ -175,9 +175,8 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
 }
 
 /** Returns an upper bound for the size of an element in a message, in bytes. */
-function elementBytes({ key, data: leads, comment }: SetElement): number {
-  const dataBytes =
-    leads === undefined ? 0 : 16 + (leads.kind === "value" ? leads.bytes.length : 16 + leads.chain.length);
+function elementBytes({ key, data, comment }: SetElement): number {
+  const dataBytes = data === undefined ? 0 : 16 + (data.kind === "value" ? data.bytes.length : 16 + data.chain.length);
   return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
 }
 
@@ -201,22 +200,22 @@ export function* splitElements(
   if (start < elements.length) yield elements.slice(start);
 }
 
-function writeElement(writer: NetlinkWriter, { key, data: leads, comment }: SetElement, isPut: boolean): void {
+function writeElement(writer: NetlinkWriter, { key, data, comment }: SetElement, isPut: boolean): void {
   writer.nested(listItem, () => {
-    writer.nested(elementAttribute.key, () => writer.latin1(data.value, key));
+    writer.nested(elementAttribute.key, () => writer.latin1(dataAttribute.value, key));
     // To delete an element, its key is enough.
     if (!isPut) return;
-    if (leads !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, leads));
+    if (data !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, data));
     if (comment !== undefined) writer.value(elementAttribute.userData, commentBytes(comment));
   });
 }
 
-function writeData(writer: NetlinkWriter, leads: ElementData): void {
-  if (leads.kind === "value") writer.latin1(data.value, leads.bytes);
+function writeData(writer: NetlinkWriter, data: ElementData): void {
+  if (data.kind === "value") writer.latin1(dataAttribute.value, data.bytes);
   else {
-    writer.nested(data.verdict, () => {
-      writer.uint32(verdict.code, verdictCode[leads.kind]);
-      writer.text(verdict.chain, leads.chain);
+    writer.nested(dataAttribute.verdict, () => {
+      writer.uint32(verdict.code, verdictCode[data.kind]);
+      writer.text(verdict.chain, data.chain);
     });
   }
 }
@@ -230,8 +229,8 @@ function commentBytes(comment: string): Uint8Array {
 type Expression = readonly [name: string, writeAttributes: (writer: NetlinkWriter) => void];
 
 /**
- * Writes the expressions of the rule `meta priority set meta priority and MASK`. Rules like this one occur in pick
- * chains, which choose an endpoint at random.
+ * Writes the expressions of the rule `meta priority set meta priority and MASK`, which leaves only the set id in the
+ * packet's priority: the first field of a slot's key. It begins each pick chain, which chooses an endpoint at random.
  *
  * All other rules are written as text for the program nft. The rules of pick chains are encoded here because nft 1.0.6
  * cannot add them to an existing table: it fails with "conflicting protocols specified" for a map whose values contain
@@ -244,12 +243,12 @@ export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
     [
       "bitwise",
       (to) => {
-        // Source and destination register, length; then mask and exclusive or.
+        // Source and destination register, length; then the operands of AND and of XOR.
         to.uint32(1, register.first);
         to.uint32(2, register.first);
         to.uint32(3, 4);
-        to.nested(4, () => to.value(data.value, hostNumber(mask)));
-        to.nested(5, () => to.value(data.value, hostNumber(0)));
+        to.nested(4, () => to.value(dataAttribute.value, hostNumber(mask)));
+        to.nested(5, () => to.value(dataAttribute.value, hostNumber(0)));
       },
     ],
     [
@@ -291,6 +290,7 @@ export function writePickRule(writer: NetlinkWriter, family: Family, modulus: nu
     [
       "nat",
       (to) => {
+        // Type (1: destination NAT), address family, and the registers of address and port.
         to.uint32(1, 1);
         to.uint32(2, family === "v4" ? 2 : 10);
         to.uint32(3, register.first);
@@ -303,6 +303,7 @@ export function writePickRule(writer: NetlinkWriter, family: Family, modulus: nu
 const loadPriority: Expression = [
   "meta",
   (to) => {
+    // Destination register and key.
     to.uint32(1, register.first);
     to.uint32(2, metaPriority);
   },

@@ -46,6 +46,7 @@ export class ElementTable {
    * longer one than {@link maxCommentLength} is cut off.
    */
   put(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
+    // Also without a change: `compareWith` may have found that the element is missing in the kernel.
     if (comment !== undefined) this.#comments.set(`${set} ${key}`, comment.slice(0, maxCommentLength));
     const before = this.#elements[set].get(key);
     if (before === value) return;

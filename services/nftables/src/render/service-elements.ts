@@ -104,7 +104,7 @@ type BalanceRoute = Extract<Route, { kind: "balance" }>;
 
 /**
  * Converts the routes of a frontend to one of the two forms that the rules support: the same set for all senders, or a
- * different set for senders from outside.
+ * different set for senders from outside. Pods and the node always have the same set (`planService`).
  */
 function twoRoutes({ pod, node, outside }: Frontend["routes"]): {
   readonly inside: { readonly route: BalanceRoute | undefined; readonly kind: FrontendKind };
@@ -186,6 +186,7 @@ export class ServiceElements {
   /** Replaces the contribution of a Service to the table, or removes it if `plan` is undefined. */
   put(key: ServiceKey, plan: ServicePlan | undefined): void {
     const before = this.#services.get(key) ?? nothing;
+    // The new contribution is added before the old one is released, so that ids and chains in both are kept.
     const after = plan === undefined ? nothing : this.#add(plan, before);
     if (plan === undefined) this.#replace(before.elements, []);
     for (const [set, endpoint] of before.stickyEndpoints) this.#ids.release(set, endpoint);
@@ -207,6 +208,8 @@ export class ServiceElements {
     actual: (set: SharedSet, key: ElementBytes) => ElementBytes | undefined,
     slotsOfSet: Readonly<Record<SlotMap, Map<number, readonly ElementBytes[]>>>,
   ): void {
+    // The elements are rendered with placeholder ids, 1 for "cluster" and 2 for "local": these show which of the sets a
+    // frontend leads to, and the element in the kernel has the id of that set. Elements without an id get the value "".
     const placeholders: readonly EndpointSetName[] = ["cluster", "local"];
     for (const port of plan.ports) {
       if (usedSets(port).size === 0) continue;

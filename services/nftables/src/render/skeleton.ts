@@ -50,7 +50,13 @@ export function renderSkeleton(options: SkeletonOptions): string {
   ]);
 }
 
-/** Renders the base chains through which packets reach the skeleton. `NftTable` installs them last. */
+/**
+ * Renders the base chains through which packets reach the skeleton. `NftTable` installs them last.
+ *
+ * Source ranges are checked before DNAT (priority -100), by the address to which the packet was sent. Refused and
+ * dropped frontends are checked after it: with policy Local, pods and the node may have endpoints where outside clients
+ * have none, and packets that got an endpoint no longer have the frontend's address.
+ */
 export function renderHooks({ node, table }: SkeletonOptions): string {
   const ip = ipOf(node.family);
   const isNew = "ct state new jump";
