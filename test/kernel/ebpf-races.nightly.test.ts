@@ -36,6 +36,13 @@ describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, ()
     expect(await run("load", ...flags)).toBe("loaded");
   });
 
+  test("a restart replaces the programs of the earlier run also on a node without IPv6", async () => {
+    const changes = (await run("restart")).split("\n");
+    expect(changes).toEqual(
+      ["connect4", "connect6", "getpeername4", "getpeername6"].map((name) => `# program ${name} replaced`),
+    );
+  });
+
   test("what a program may still read is kept until a grace period has passed, and used for others then", async () => {
     expect(JSON.parse(await run("hold"))).toEqual({ isKept: true, isReused: true });
   });

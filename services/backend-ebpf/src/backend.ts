@@ -5,7 +5,7 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { CleanupFailures, type ProxyHost, type ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type Family, families } from "@kpng/model/address.ts";
+import type { Family } from "@kpng/model/address.ts";
 import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { type OptionSpec, parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
@@ -182,7 +182,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
 function socketsFor(settings: EbpfSettings, { destination, localAddresses, log }: ProxyHost) {
   const { name, bpfFolder, mapSizes } = settings;
   if (destination.kind === "kernel") {
-    const datapath = Datapath.open({ ...settings, log }, families);
+    const datapath = Datapath.open({ ...settings, log });
     return (family: Family) => new SocketRuleSet({ family, datapath, mapSizes, localAddresses, log });
   }
   const folder = join(bpfFolder, name);

@@ -64,8 +64,21 @@ function settingsOf(instanceName: string, maxEndpoints = 256) {
 
 /** Loads the programs 30 times. */
 function loadOften(): string {
-  for (let count = 0; count < 30; count++) Datapath.open({ ...settingsOf("kpng-often"), log }, ["v4"]);
+  for (let count = 0; count < 30; count++) Datapath.open({ ...settingsOf("kpng-often"), log });
   return "loaded";
+}
+
+/** Starts twice on a node with IPv4 only. Returns what the second start changes. */
+async function restartWithOneFamily(): Promise<string> {
+  const settings = settingsOf("kpng-one");
+  const { mapSizes } = settings;
+  let transaction = "";
+  for (let start = 0; start < 2; start++) {
+    const datapath = Datapath.open({ ...settings, log });
+    const ruleSet = new SocketRuleSet({ family: "v4", datapath, mapSizes, localAddresses: () => noAddresses, log });
+    ({ transaction } = await ruleSet.sync(new RacePlan(), "all", { committing: nothing }));
+  }
+  return transaction;
 }
 
 /** What waits for a grace period. */
@@ -117,7 +130,7 @@ async function connectDuringChanges(): Promise<Readonly<Record<string, number>>>
   const settings = settingsOf("kpng-race", 8_192);
   writeFileSync(join(cgroup, "cgroup.procs"), String(process.pid));
   plan.put(1, portsOf(1));
-  const datapath = Datapath.open({ ...settings, log }, ["v4"]);
+  const datapath = Datapath.open({ ...settings, log });
   const localAddresses = () => noAddresses;
   const ruleSet = new SocketRuleSet({ family: "v4", datapath, mapSizes: settings.mapSizes, localAddresses, log });
   await ruleSet.sync(plan, "all", stages);
@@ -164,6 +177,7 @@ async function connectOften(): Promise<void> {
 
 if (!isMainThread) await connectOften();
 else if (what === "load") process.stdout.write(loadOften());
+else if (what === "restart") process.stdout.write(await restartWithOneFamily());
 else if (what === "hold") process.stdout.write(JSON.stringify(await holdPlaces()));
 else if (what === "connect") {
   process.stdout.write(JSON.stringify(await connectDuringChanges()), () => process.exit());

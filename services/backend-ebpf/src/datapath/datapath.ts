@@ -185,10 +185,12 @@ export class Datapath {
   readonly #programs: readonly LoadedProgram[];
   readonly #netnsCookie: bigint;
   readonly #links: string;
+  /** Whether an earlier run has attached programs, which serve until the frontends of all families are complete. */
+  readonly #hasEarlierPrograms: boolean;
   /** Families whose frontends must be complete before programs of an earlier run are replaced. */
-  readonly #awaited: Set<Family>;
+  readonly #awaited = new Set<Family>();
 
-  private constructor(options: DatapathOptions, families: readonly Family[]) {
+  private constructor(options: DatapathOptions) {
     const { name, bpfFolder, mapSizes } = options;
     const programs = parseObjectFile(gunzipSync(Buffer.from(objectFile, "base64")));
     checkFeatures(bpfFolder);
@@ -197,9 +199,7 @@ export class Datapath {
     this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
-    // Programs of an earlier run continue to serve until both families are complete. On a node without such programs,
-    // they are attached when the first family is complete.
-    this.#awaited = new Set(hasLinks(options) ? families : []);
+    this.#hasEarlierPrograms = hasLinks(options);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
     this.#programs = socketHooks.map((hook) => loadProgram(programs.get(hook.section), hook, this.maps.descriptors));
@@ -210,14 +210,22 @@ export class Datapath {
    * Loads the programs; nothing is attached yet. If they cannot be loaded, the node is left as it was before. Errors:
    * BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
    */
-  static open(options: DatapathOptions, families: readonly Family[]): Datapath {
+  static open(options: DatapathOptions): Datapath {
     const isFirst = !existsSync(join(options.bpfFolder, options.name));
     try {
-      return new Datapath(options, families);
+      return new Datapath(options);
     } catch (error) {
       if (isFirst) removeDatapath(options);
       throw error;
     }
+  }
+
+  /**
+   * Announces a family of this node; must be called for each family before the first {@link attach}. On a node without
+   * programs of an earlier run, programs are attached as soon as the first family is complete.
+   */
+  addFamily(family: Family): void {
+    if (this.#hasEarlierPrograms) this.#awaited.add(family);
   }
 
   /** Writes the information about the node that programs need for one family. Returns a line for each difference. */
@@ -227,8 +235,9 @@ export class Datapath {
   }
 
   /**
-   * Attaches all programs that are not attached. Must be called when the frontends of a family are complete. Calls
-   * `committing` before it attaches a missing program. Returns a line for each difference. Errors: BPF_FAILED.
+   * Attaches all programs that are not attached, unless another family is awaited. Must be called when the frontends of
+   * a family are complete. Calls `committing` before it attaches a missing program. Returns a line for each difference.
+   * Errors: BPF_FAILED.
    */
   attach(family: Family, committing: () => void): readonly string[] {
     this.#awaited.delete(family);

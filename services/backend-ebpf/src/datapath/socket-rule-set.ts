@@ -72,6 +72,7 @@ export class SocketRuleSet implements SocketRules {
     const { family, datapath, mapSizes } = options;
     this.#options = options;
     this.#tables = new FamilyTables(family, datapath.maps, datapath.grace, mapSizes);
+    datapath.addFamily(family);
   }
 
   get desired(): RuleList {

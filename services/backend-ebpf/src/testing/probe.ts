@@ -8,7 +8,7 @@ import { Datapath } from "../datapath/datapath.ts";
 const [bpfFolder, cgroup] = process.argv.slice(2);
 try {
   const settings = readEbpfSettings({ bpfFolder, cgroup, instanceName: "kpng-probe" }, "");
-  Datapath.open({ ...settings, log: createLog("off") }, ["v4", "v6"]);
+  Datapath.open({ ...settings, log: createLog("off") });
 } catch (error) {
   process.stdout.write(`${error instanceof Error ? error.message : String(error)}\n`);
 }
