@@ -88,6 +88,7 @@ export class BpfMap {
   static create(layout: MapLayout, inner = 0): BpfMap {
     const { name, type, valueBytes } = layout;
     const btf = type === mapTypes.socketStorage ? loadIntegerTypes(valueBytes / 4) : undefined;
+    // The type description, and the numbers of the types of key and value in it.
     const types =
       btf === undefined
         ? []

@@ -13,7 +13,11 @@ export class BackendEbpfError extends CodedError<BackendEbpfErrorCode> {
 type Koffi = typeof import("koffi");
 
 /** Number of the system call bpf(2). */
-const bpfNumber: Readonly<Partial<Record<NodeJS.Architecture, number>>> = { x64: 321, arm64: 280 };
+const systemCallNumbers: Readonly<Partial<Record<NodeJS.Architecture, number>>> = { x64: 321, arm64: 280 };
+/** BPF_OBJ_GET_INFO_BY_FD. */
+const objectInfoCommand = 15;
+/** The address that mmap(2) returns after a failure. */
+const mapFailed = 0xffff_ffff_ffff_ffffn;
 const protReadWrite = 3;
 const mapShared = 1;
 const solSocket = 1;
@@ -88,7 +92,7 @@ export type BpfResult =
 /** Calls bpf(2). Errors: BPF_UNSUPPORTED if it cannot be called at all. */
 export function bpf(command: number, attribute: Buffer): BpfResult {
   const { syscall, koffi } = cLibrary();
-  const value = Number(syscall(requireNumber(), command, attribute, attribute.length));
+  const value = Number(syscall(systemCallNumber(), command, attribute, attribute.length));
   return value < 0 ? { kind: "failed", errno: koffi.errno() } : { kind: "done", value };
 }
 
@@ -98,7 +102,7 @@ export function bpf(command: number, attribute: Buffer): BpfResult {
 export function bpfOffThread(command: number, attribute: Buffer): Promise<boolean> {
   const { syscall } = cLibrary();
   return new Promise((resolve) => {
-    syscall.async(requireNumber(), command, attribute, attribute.length, (error: unknown, value: unknown) => {
+    syscall.async(systemCallNumber(), command, attribute, attribute.length, (error: unknown, value: unknown) => {
       // This reference keeps `attribute` alive, because the kernel reads its memory until the call returns.
       resolve(attribute.length > 0 && !error && Number(value) >= 0);
     });
@@ -114,8 +118,8 @@ export function requireBpf(what: string, command: number, attribute: Buffer): nu
 
 /** Fills a buffer with the kernel's description of a map, program, link or type. Errors: BPF_FAILED. */
 export function readInfo(what: string, descriptor: number, info: Buffer): Buffer {
-  // BPF_OBJ_GET_INFO_BY_FD.
-  requireBpf(`${what} cannot be examined`, 15, makeAttribute(16, [0, descriptor], [4, info.length], [8, info]));
+  const attribute = makeAttribute(16, [0, descriptor], [4, info.length], [8, info]);
+  requireBpf(`${what} cannot be examined`, objectInfoCommand, attribute);
   return info;
 }
 
@@ -124,8 +128,8 @@ export function describeErrno(errno: number): string {
   return `errno ${errno} (${getSystemErrorMessage(-errno) ?? "unknown"})`;
 }
 
-function requireNumber(): number {
-  const number = bpfNumber[process.arch];
+function systemCallNumber(): number {
+  const number = systemCallNumbers[process.arch];
   if (number !== undefined) return number;
   throw new BackendEbpfError("BPF_UNSUPPORTED", `processors of type ${process.arch} are not supported`);
 }
@@ -139,8 +143,7 @@ export function closeDescriptor(descriptor: number): void {
 export function mapMemory(descriptor: number, bytes: number): Buffer {
   const { mmap, koffi } = cLibrary();
   const pointer: unknown = mmap(0, bytes, protReadWrite, mapShared, descriptor, 0);
-  // The address is MAP_FAILED after a failure.
-  if (pointer === null || koffi.address(pointer) === 0xffff_ffff_ffff_ffffn) {
+  if (pointer === null || koffi.address(pointer) === mapFailed) {
     const reason = describeErrno(koffi.errno());
     throw new BackendEbpfError("BPF_FAILED", `a map of ${bytes} bytes cannot be mapped into memory: ${reason}`);
   }

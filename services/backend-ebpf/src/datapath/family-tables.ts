@@ -15,10 +15,12 @@ export class TablesChange {
   readonly deleted: KeyText[] = [];
   /** New frontends that `#publish` has not published yet. */
   readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
+  /** Installed frontends that no Service of the plan has, as far as the call has come. */
   readonly removals = new Set<KeyText>();
-  /** First element of each run that this call uses. */
+  /** First element of each run that this call uses, keyed by the object that routes with equal runs share. */
   readonly runs = new Map<Buffer, number>();
-  readonly unusedRuns = new Set<number>();
+  /** Runs that were written, or lost a use, in this call: `#finish` frees those without a use. */
+  readonly doubtfulRuns = new Set<number>();
   #committing: (() => void) | undefined;
 
   constructor(committing: () => void) {
@@ -83,7 +85,7 @@ interface InstalledFrontend {
  *   the route is therefore "leave", which is always correct.
  * - Each family has one half of `slots` and of `endpoints`, so that the families need no coordination.
  * - Maps outlive the process. `syncAll` takes over the installed frontends and writes only differences; `Datapath`
- *   replaces programs of an earlier run when both families are complete.
+ *   replaces programs of an earlier run when all families of the node are complete.
  * - After a failure, replaced elements may still be in use: the next call waits for a grace period and reads
  *   everything.
  *
@@ -173,8 +175,8 @@ export class FamilyTables {
   #read(): void {
     const { maxEndpoints } = this.#sizes;
     const half = this.#family === "v4" ? 0 : 1;
-    // Element 0 is left out, because the number 0 means "no run".
     this.#slots.reset();
+    // Element 0 is left out, because the number 0 means "no run".
     this.#runs = new Spans(half * maxEndpoints + 1 - half, maxEndpoints - 1 + half);
     this.#runUses = new Map();
     const contents = this.#maps.contents();
@@ -193,6 +195,8 @@ export class FamilyTables {
   #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
     const servicePlan = plan.service(key);
     const desired = servicePlan === undefined ? [] : desiredFrontends(servicePlan, plan.node);
+    // A frontend may pass between two touched Services in either order: only its present Service removes it, and a
+    // Service that has it cancels the removal.
     for (const frontend of this.#services.get(key) ?? []) {
       if (this.#installed.get(frontend.key)?.service === key) change.removals.add(frontend.key);
     }
@@ -264,8 +268,7 @@ export class FamilyTables {
     change.begin();
     run.copy(this.#elements, first * sizes.endpoint);
     this.#runUses.set(first, 0);
-    // Freed at the end of the call if no slot uses it.
-    change.unusedRuns.add(first);
+    change.doubtfulRuns.add(first);
     return first;
   }
 
@@ -277,7 +280,7 @@ export class FamilyTables {
   #release(slot: number, change: TablesChange): void {
     this.#slots.eachUse(slot, (run) => {
       if (this.#runUses.has(run)) this.#use(run, -1);
-      change.unusedRuns.add(run);
+      change.doubtfulRuns.add(run);
     });
   }
 
@@ -300,7 +303,7 @@ export class FamilyTables {
       change.deleted.push(key);
       removed.push(installed.slot);
     }
-    const runs = [...change.unusedRuns].filter((run) => this.#runUses.get(run) === 0);
+    const runs = [...change.doubtfulRuns].filter((run) => this.#runUses.get(run) === 0);
     for (const run of runs) this.#runUses.delete(run);
     this.#isComplete = true;
     if (removed.length + runs.length === 0) return;

@@ -10,7 +10,7 @@ interface Span {
 
 /**
  * The free numbers in a range, e.g. unused elements of an array. It takes numbers from the first gap that is long
- * enough, and joins returned numbers with neighbouring gaps. Pure; O(gaps) for each call.
+ * enough, and joins returned numbers with neighbouring gaps. No I/O; O(gaps) for each call.
  */
 export class Spans {
   /** The gaps in ascending order. No two are adjacent. */

@@ -11,7 +11,13 @@ export interface MapSizes {
   readonly maxEndpoints: number;
 }
 
-/** Names of the maps, used as symbols in lb.bpf.c. */
+/**
+ * Names of the maps, used as symbols in lb.bpf.c. `FamilyTables` explains the first three.
+ *
+ * - node_addresses: addresses of the node at which node ports answer.
+ * - peers: for each socket, the address to which its process connected, for getpeername(2).
+ * - config: settings of the node, one element for each family.
+ */
 export type MapName = "frontends" | "slots" | "endpoints" | "node_addresses" | "peers" | "config";
 
 /** Sizes of keys and values in bytes; lb.bpf.c asserts them. */

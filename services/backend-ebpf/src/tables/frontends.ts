@@ -98,9 +98,12 @@ function desiredRoute(
   runOf: (set: EndpointSetName) => Buffer,
 ): DesiredRoute {
   const { kind, sources, routes } = frontend;
+  // Rules that cannot recognize pods treat them as outside clients, and so must sockets.
   const route = routes[sender === "pod" && node.podTraffic === undefined ? "outside" : sender];
   // Connections that must be masqueraded, or whose source address must be checked, are left to the rules: a socket
   // cannot be masqueraded, and it has no source address yet. The rules check the source even if there is no endpoint.
+  // `route.isMasqueraded` alone does not count, because the connection goes directly to the endpoint, whose answers come
+  // back directly; `isMasqueradeAll` concerns cluster IPs only.
   const isMasqueraded = sender === "pod" && node.isMasqueradeAll && kind === "clusterIP";
   // With affinity, a client must always get the same endpoint, which only the rules remember.
   if (route.kind === "drop" || sources !== undefined || isMasqueraded || affinitySeconds !== undefined) {
