@@ -185,8 +185,10 @@ export function refuseStream(stream: ServerHttp2Stream): void {
 export interface CallSlot {
   /**
    * Moves the call to another class and node. If a limit is reached, the call loses its slot and the result is false.
+   * Must not be called after `leave`, because nothing would release the new slot.
    */
   move(to: CallClass, node?: string): boolean;
+  /** To be called when the call ends. */
   leave(): void;
 }
 

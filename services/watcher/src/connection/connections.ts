@@ -54,6 +54,7 @@ const [callBurst, callsPerSecond] = [500, 100];
  */
 const [burstBytes, bytesPerSecond] = [1_024 * 1_024, 256 * 1_024];
 
+/** The state of one connection. Its times are by the clock of {@link Connections}, in milliseconds. */
 export class Connection {
   readonly session: ServerHttp2Session;
   readonly rights: Rights;
@@ -71,7 +72,9 @@ export class Connection {
   heardAtMs: number;
   /** When a call was last in progress. */
   busyAtMs: number;
+  /** When the next ping is due. */
   pingAtMs = 0;
+  /** When the client is to be asked to reconnect because of the connection's age; infinity for never. */
   moveAtMs = Number.POSITIVE_INFINITY;
 
   constructor(session: ServerHttp2Session, rights: Rights, isMovable: boolean, nowMs: number) {
@@ -83,6 +86,7 @@ export class Connection {
   }
 }
 
+/** Times of a call, by the clock of {@link Connections}. */
 interface CallTimes {
   /** Time since which the output buffer has been full; infinity if it is not full. */
   fullSinceMs: number;

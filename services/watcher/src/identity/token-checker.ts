@@ -34,7 +34,7 @@ export interface TokenCheckerOptions {
 
 /**
  * Checks the tokens of calls. The API server reviews a token when it is first seen, and again every `reviewMs` while
- * calls use it: 17 reviews a second for 5 000 nodes. A deleted pod loses its rights and its calls after about
+ * calls use it: 18 reviews a second for 5 000 nodes. A deleted pod loses its rights and its calls after about
  * `reviewMs`.
  *
  * **While the API server does not answer**, an accepted token stays accepted until it expires. A call with a new token,
@@ -48,7 +48,7 @@ export interface TokenCheckerOptions {
  * new tokens does not delay the end of a revoked token.
  *
  * *Bound:* 25 000 accepted and 10 000 refused tokens, keyed by their hash. `Admission` bounds the calls that wait for a
- * review. *Cost:* one hash when a call begins, and another one every ten seconds while it lasts.
+ * review. *Cost:* one hash when a call begins, and another one every 2.5 seconds while it lasts.
  */
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
@@ -301,6 +301,8 @@ const reviewLimitMs = 5_000;
 /** Time after a failed first review during which other first reviews fail for the same reason, in milliseconds. */
 const failedMs = 1_000;
 
+/** Maximum number of refused tokens of an address per minute; further ones are not reviewed. */
 const maxRefused = 20;
 
+/** Maximum number of accepted new tokens of an identity per minute; further ones are not reviewed. */
 const maxAccepted = 60;

@@ -92,7 +92,7 @@ export function* opsIn(frames: Frame): Iterable<OpItem> {
 
 /**
  * Returns the value in a frame that {@link setFrame} returned, as a view of the frame's memory. The value must not be
- * empty.
+ * empty, because `setFrame` leaves out the field of an empty one.
  */
 export function valueIn(frame: Frame): Uint8Array {
   const reader = new BinaryReader(messageIn(frame));

@@ -14,6 +14,7 @@ export interface Item {
   readonly path: string;
   /** The Set operation for the item. Two items with the same path are equal if their frames are equal. */
   readonly frame: Frame;
+  /** Cached by {@link digestOf}. */
   digest?: ItemDigest | undefined;
 }
 

@@ -158,6 +158,7 @@ export function changedOwners(
   return new Set([...(before?.ownEndpoints.byNode.keys() ?? []), ...(after?.ownEndpoints.byNode.keys() ?? [])]);
 }
 
+/** True if two parts with the same endpoint object lead to the same items: with equal keys and equal ports. */
 function isSamePlace(a: MergedEndpoint | undefined, b: MergedEndpoint): boolean {
   return (
     a?.slice.name === b.slice.name &&

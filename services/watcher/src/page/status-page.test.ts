@@ -103,14 +103,14 @@ test.each([
   { host: "127.0.0.1:12091", origin: "https://evil.example", isLocal: false },
   { host: "127.0.0.1:12091", origin: "null", isLocal: false },
   { host: "watcher:12091", isLocal: false },
-  { host: "watcher.kube-system.svc:12091", isCluster: true, isLocal: true },
-  { host: "watcher:12091", isCluster: true, isLocal: true },
-  { host: "10.0.0.7:12091", isCluster: true, isLocal: true },
-  { host: "watcher.svc.evil.example:12091", isCluster: true, isLocal: false },
+  { host: "watcher.kube-system.svc:12091", isRemote: true, isLocal: true },
+  { host: "watcher:12091", isRemote: true, isLocal: true },
+  { host: "10.0.0.7:12091", isRemote: true, isLocal: true },
+  { host: "watcher.svc.evil.example:12091", isRemote: true, isLocal: false },
 ])(
-  "a request to $host from $origin, in a cluster: $isCluster, is answered: $isLocal",
-  ({ host, origin, isCluster, isLocal }) => {
-    expect(webPageReason(host, origin, { isCluster }) === undefined).toBe(isLocal);
+  "a request to $host from $origin, from another machine: $isRemote, is answered: $isLocal",
+  ({ host, origin, isRemote, isLocal }) => {
+    expect(webPageReason(host, origin, { isRemote }) === undefined).toBe(isLocal);
   },
 );
 

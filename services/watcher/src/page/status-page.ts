@@ -98,10 +98,10 @@ function refusalOf(
 ): readonly [status: number, text: string, headers?: Readonly<Record<string, string>>] | undefined {
   if (!methods.includes(method))
     return [405, `the method ${method} is not allowed here`, { allow: methods.join(", ") }];
-  const isCluster = !isLoopback(socket.remoteAddress ?? "");
+  const isRemote = !isLoopback(socket.remoteAddress ?? "");
   // Behind a reverse proxy, `Origin` differs from `Host`, but the browser states that the page itself sent the request.
   const origin = headers["sec-fetch-site"] === "same-origin" ? undefined : headers.origin;
-  const reason = webPageReason(headers.host, origin, { isCluster });
+  const reason = webPageReason(headers.host, origin, { isRemote });
   if (reason !== undefined) return [403, reason];
   try {
     checkInspectionRight(rights, undefined);
@@ -118,16 +118,17 @@ function refusalOf(
  *
  * Any page can send requests to loopback, whose clients have rights. With a name that resolves to loopback (DNS
  * rebinding), the page can also read the responses; browsers then send that name as `Host`, and the page's `Origin`.
- * `isCluster` admits host names that no page on the internet has: names without a dot, and names of Services.
+ * `isRemote` (the client is not on this machine) admits host names that no page on the internet has: names without a
+ * dot, and names of Services.
  */
 export function webPageReason(
   host: string | undefined,
   origin: string | undefined,
-  { isCluster = false } = {},
+  { isRemote = false } = {},
 ): string | undefined {
   const name = (host ?? "").replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
   const isLocal =
-    name === "localhost" || isIP(name) !== 0 || (isCluster && /^[^.]+$|\.(svc|local|internal)\.?$/.test(name));
+    name === "localhost" || isIP(name) !== 0 || (isRemote && /^[^.]+$|\.(svc|local|internal)\.?$/.test(name));
   if (host !== undefined && !isLocal) {
     return `the host "${host}" is not an address of this machine: use localhost or an IP address`;
   }

@@ -64,6 +64,7 @@ export interface ClusterSink {
   readonly currency: CurrencySink;
 }
 
+/** Resource versions by kind; only the kinds that a report concerns. */
 export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
 
 /**

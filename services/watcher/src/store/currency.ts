@@ -66,6 +66,7 @@ export class Currency implements CurrencySink {
       const version = versions[kind];
       const changed = this.#changed.get(kind);
       if (version === undefined) continue;
+      // After the server's counter went back, too, the version of the last change must not exceed `current`.
       if (changed === undefined || version < changed || isChanged(before, next, kind)) this.#changed.set(kind, version);
     }
     const isVersioned = this.#current.size > 0;

@@ -98,7 +98,8 @@ const maxStarts = 16;
 
 /**
  * A value that is computed from a pair of snapshots. Subscribers that keep up all request the same pair, which is
- * therefore looked up first. *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
+ * therefore looked up first. The value must not depend on who requests it: only the first request's `context` is used.
+ * *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
  */
 export class Between<T, C = void> {
   readonly #make: (before: Snapshot, snapshot: Snapshot, context: C) => T;

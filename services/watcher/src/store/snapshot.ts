@@ -13,7 +13,7 @@ export interface Snapshot {
   readonly isSynced: boolean;
   /** In fractional milliseconds since 1970; 0 for the empty initial state. */
   readonly storedAtMs: number;
-  /** How new the state is. The position's source is "" until something is stored. */
+  /** How new the state was known to be when it was stored. The position's source is "" until something is stored. */
   readonly position: Position;
   readonly services: ShardedMap<Service>;
   /** Slices by Service, sorted by name. Includes slices of Services that do not exist. */

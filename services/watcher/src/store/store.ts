@@ -67,7 +67,7 @@ export class Store implements ClusterSink {
     return undefined;
   }
 
-  /** Calls `callback` once, after the next change, unless {@link cancelNext} is called first. */
+  /** Calls `callback` once, after the next change (synced or not), unless {@link cancelNext} is called first. */
   callNext(callback: () => void): void {
     this.#changed.call(callback);
   }
@@ -102,7 +102,7 @@ export class Store implements ClusterSink {
   #publish(state: Snapshot, update: Cause): void {
     const before = this.#snapshot;
     const revision = before.revision + 1;
-    // The position is updated even if nothing changed, because such an event still shows how current the state is.
+    // Called even if nothing changed: the versions of such an event then count in the position of the next revision.
     const position = this.currency.positionOf(before, state, revision, update.origin);
     if (state === before) return;
     const next = { ...state, revision, position, storedAtMs: this.#now() };

@@ -31,6 +31,7 @@ export function chooseEndpoints<C extends Candidate>(
   return { uses, rules, hasEndpoints: anyRule(candidates) !== "none" };
 }
 
+/** Returns the rule that decides which candidates are in set "cluster" of a node. */
 export function clusterRule(candidates: readonly Candidate[], { name, zone }: ChoosingNode): SetRule {
   const rule = anyRule(candidates);
   if (rule !== "ready") return rule;
@@ -83,7 +84,10 @@ export interface ChoosingNode {
   readonly zone: string;
 }
 
-/** Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and UsesLocalEndpoints. */
+/**
+ * The endpoint sets that traffic to a Service may use. Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and
+ * UsesLocalEndpoints.
+ */
 export interface NeededSets {
   readonly cluster: boolean;
   readonly local: boolean;

@@ -4,8 +4,8 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import type { Candidate } from "./choose-endpoints.ts";
 
 /**
- * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates with the
- * same address and port, such as those of a pod that moves between slices.
+ * Merges the slices of a Service, which must be sorted by name: groups its port endpoints by service port and family,
+ * and removes duplicates with the same address and port, such as those of a pod that moves between slices.
  *
  * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
  * address of a terminating pod may already belong to the next pod. After that, a ready endpoint wins, then a serving
@@ -15,10 +15,12 @@ import type { Candidate } from "./choose-endpoints.ts";
  * that are the same objects cost only one look-up per address.
  */
 export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSlices): MergedSlices {
+  // A part that has lost port endpoints is made anew, because it may get them back.
   const reusable = before?.parts.filter((part) => !part.hasLosers) ?? [];
   const oldParts = new Map(reusable.map((part) => [part.slice, part]));
   const parts = slices.map((slice) => oldParts.get(slice) ?? makePart(slice));
   const newParts = parts.filter((part) => !oldParts.has(part.slice));
+  // If few parts are new, comparing the addresses of these is cheaper than searching all parts for duplicates.
   const isQuick = reusable.length === before?.parts.length && newParts.length * 8 < parts.length;
   const losers = isQuick && newParts.every((part) => hasUniqueAddresses(part, parts)) ? noLosers : findLosers(parts);
   const merged = losers.size === 0 ? parts : parts.map((part) => withoutLosers(part, losers));
@@ -42,13 +44,15 @@ export interface PortEndpoint extends Candidate {
 }
 
 /**
- * Identifies a set of port endpoints of a Service from which a node chooses. *Shape:* family, protocol and port name.
+ * Identifies a set of port endpoints of a Service from which a node chooses. *Shape:* family, protocol and port name,
+ * `v4 TCP http`; `v4  http` without a protocol, and `v4` without a port.
  */
 export type PortGroup = string;
 
 export interface MergedEndpoint {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
+  /** Index in the endpoints of the slice. */
   readonly index: number;
   /** One element for each family and port; undefined if another endpoint with the same address and port replaces it. */
   readonly portEndpoints: readonly (PortEndpoint | undefined)[];
@@ -164,6 +168,7 @@ function withoutLosers(part: MergedPart, losers: ReadonlySet<PortEndpoint>): Mer
 /** Endpoints of one slice are compared by content, because a relay does not know their order. */
 function isBetterThan(one: PortEndpoint, other: PortEndpoint): boolean {
   const [rankOne, rankOther] = [rank(one.endpoint), rank(other.endpoint)];
+  // Of equally good endpoints in two slices, the earlier one stays, because its slice comes first by name.
   if (rankOne !== rankOther || one.slice !== other.slice) return rankOne > rankOther;
   return compareText(contentOf(one), contentOf(other)) < 0;
 }

@@ -45,12 +45,12 @@ import {
  * endpoint is left. If endpoints were chosen for the whole Service, nodes would reject dns. The items of n1 are web-0
  * with port dns, web-1, and web-2.
  *
- * **Invariants.** The view depends only on the Service, its slices (in any order), and the node's name and zone. The
- * key of an item depends only on its endpoint, so that two watchers agree on the key (`endpointKey`). `kpng explain`
- * prints the rules by which `chooseEndpoints` decided; nothing is decided a second time.
+ * **Invariants.** The view depends only on the Service, its slices (sorted by name, as in a snapshot), and the node's
+ * name and zone. The key of an item depends only on its endpoint, so that two watchers agree on the key
+ * (`endpointKey`). `kpng explain` prints the rules by which `chooseEndpoints` decided; nothing is decided twice.
  *
  * **For many nodes**, streams compute the same result from `ClassChoice` and `Overlay`; tests compare both byte for
- * byte. Only `kpng explain` and the tests call this function.
+ * byte. Only `kpng explain`, tests, and programs that embed a watcher call this function.
  *
  * **Rejected.** *A choice in each backend*: every backend would repeat these rules, and every node would receive all
  * endpoints.
@@ -87,6 +87,7 @@ interface ChosenPortEndpoints {
   useOf(portEndpoint: PortEndpoint): EndpointUse | undefined;
 }
 
+/** Yields the choice for each group of port endpoints of a Service. */
 export function* choosePortEndpoints(
   service: Service,
   { groups }: MergedSlices,
@@ -101,6 +102,7 @@ export function* choosePortEndpoints(
   }
 }
 
+/** Returns for each port of the Service and each family whether one of the `usable` groups serves it. */
 export function portFlags(service: Service, usable: ReadonlySet<PortGroup>): readonly FamilyFlags[] {
   return service.ports.map((port) => ({
     v4: hasEndpoints(usable, "v4", port),

@@ -8,6 +8,7 @@ export type Decoded<T> =
   | {
       readonly kind: "ok";
       readonly value: T;
+      /** What was ignored although it is valid. Only the source of files shows these notes. */
       readonly notes: readonly string[];
       /**
        * Invalid parts, which `value` does not contain. The rest of the object is decoded as if these parts were absent.

@@ -90,6 +90,7 @@ export async function readInputFiles(
       digest.update(`${file.file}\0${content.length}\0`).update(content);
       texts.push({ file: file.file, text: new TextDecoder("utf-8", { fatal: true }).decode(content) });
     } catch (error) {
+      // A TextDecoder throws a TypeError.
       const problem = error instanceof TypeError ? "not UTF-8 text" : `cannot be read: ${reasonOf(error)}`;
       failures.push({ at: file.file, problem });
       digest.update(`${file.file}\0${problem}\0`);

@@ -20,7 +20,8 @@ import { type Changes, joinFrames, noChanges, type Projection, pause } from "./p
  * The state of the whole cluster, for relays (watchers whose source is this watcher). KPNG's relays ignore proxy names,
  * so a subscriber without the extended feature gets only the Services of one proxy name, with their endpoints.
  *
- * Objects are compared and encoded only while the frames are read.
+ * Objects are compared and encoded only while the frames are read, except that `between` searches for the first
+ * difference, to recognize an empty batch.
  */
 export function globalProjection(request: GlobalRequest): Projection {
   const between = (before: Snapshot, snapshot: Snapshot): Changes => {
@@ -126,6 +127,7 @@ function itemsOf(snapshot: Snapshot, section: number, key: string, request: Glob
 
 function isSelected(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalRequest): boolean {
   const service = snapshot.services.get(key);
+  // The slices of a Service that does not exist are sent to all, because its proxy name is unknown.
   return isExtended || service === undefined || service.proxyName === proxyName;
 }
 

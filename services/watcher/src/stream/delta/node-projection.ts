@@ -123,6 +123,7 @@ function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], tak
   const changes = takesBatches ? shared.packed : shared.changes;
   if (overlays.length === 0) return changes;
   if (changes !== shared.changes) {
+    // The changes of the class are compressed.
     const corrections = overlays.flatMap((diff) => [...correctionsOf(diff)]);
     return corrections.length === 0
       ? changes
@@ -145,7 +146,9 @@ function* correctionsOf({ before, after, changed }: OverlayDiff): Iterable<Frame
   for (const path of new Set(changed.map((item) => item.path))) {
     const [old, now] = [itemAt(before, path), itemAt(after, path)];
     const [sharedOld, sharedNow] = [findItem(before.shared, path), findItem(after.shared, path)];
+    // The class's changes do not touch this path, and the node's item is the same as before.
     if (isUnchanged(sharedOld, sharedNow) && isUnchanged(old, now)) continue;
+    // Any item at the path will do, because a delete names only the set and the path.
     const deleted = old ?? sharedNow ?? sharedOld;
     if (now !== undefined) yield now.frame;
     else if (deleted !== undefined) yield deleteFrameOf(deleted);

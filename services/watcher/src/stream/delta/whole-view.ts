@@ -173,6 +173,7 @@ const serviceChunks = new Derived<readonly ServiceChunk[]>([], (chunks, before, 
     }
     return split(services.sort((a, b) => compareText(a.key, b.key)));
   };
+  // Without chunks, `chunkIndexOf` returns 0 for every Service.
   if (chunks.length === 0) return remade(undefined, changes.get(0));
   return chunks.flatMap((chunk, index) => remade(chunk, changes.get(index)));
 });

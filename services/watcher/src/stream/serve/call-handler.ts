@@ -88,15 +88,15 @@ export function makeCallHandler(
       if (isAnsweredWhenRefused(callClass)) refuseCall(request, response);
       else refuseStream(stream);
     };
-    const first = mayCheckToken(request, rights, tokens) ? "unproven" : classOf(request.url, rights);
-    const slot = admission.enter(first, peer, nodeOf(rights));
+    const provisionalClass = mayCheckToken(request, rights, tokens) ? "unproven" : classOf(request.url, rights);
+    const slot = admission.enter(provisionalClass, peer, nodeOf(rights));
     if (slot === undefined) {
-      refuse(first);
+      refuse(provisionalClass);
       return;
     }
     if (peer !== "") admission.countMemory(stream);
     stream.once("close", slot.leave);
-    admitCall({ request, response, rights, leave: connection.leaving.signal }, tokens, (call) => {
+    withTokenRights({ request, response, rights, leave: connection.leaving.signal }, tokens, (call) => {
       const callClass = classOf(request.url, call.rights);
       if (!slot.move(callClass, nodeOf(call.rights))) refuse(callClass);
       else if (!watch(call, connection)) route(call);
@@ -139,7 +139,7 @@ function refuseCall(request: Http2ServerRequest, response: Http2ServerResponse):
  *
  * Until `begin` is called, nothing reads the request; the stream buffers its data and its end.
  */
-function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: Call) => void): void {
+function withTokenRights(call: Call, tokens: TokenChecker | undefined, begin: (call: Call) => void): void {
   const { request } = call;
   const header = request.headers.authorization;
   if (tokens === undefined || header === undefined || !mayCheckToken(request, call.rights, tokens)) {
@@ -165,6 +165,7 @@ function admitCall(call: Call, tokens: TokenChecker | undefined, begin: (call: C
   if (result instanceof Promise) {
     result
       .then((checked) => {
+        // A call that is over has left its slot, and must not take another one.
         if (!isOver(request)) admit(checked);
       })
       // Without this, an error in one call would end the process.

@@ -92,8 +92,8 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
 
 /**
  * Returns a transport to a watcher in the same process, which uses HTTP/2 over in-memory streams. A backend gets the
- * same messages as it would over the network, and has all rights, as it would over a unix socket. The
- * connections end when `stop` aborts.
+ * same messages as it would over the network, and has all rights and no limits, as it would over a unix socket. The
+ * connections end when `stop` aborts, and only then: nothing starts their clock.
  */
 export function localTransport(options: RoutesOptions & Pick<ServeOptions, "log">, stop: AbortSignal): Transport {
   const registry = new Registry();

@@ -120,6 +120,7 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     }
     const request = readLocalRequest(message, proxyNames);
     checkNodeRight(rights, request.nodeName);
+    // A request for the same view must have the same projection object; see BatchRequest.
     const isSameView = isDeepStrictEqual(request, last?.request);
     const projection = (isSameView ? last?.projection : undefined) ?? nodeProjection(request);
     last = { request, projection };

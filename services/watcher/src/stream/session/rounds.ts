@@ -121,7 +121,7 @@ export class Subscription {
   }
 }
 
-/** The answer to one request of a subscriber. */
+/** The changes that one subscriber is sent together. */
 export interface Batch {
   readonly changes: Changes;
   readonly snapshot: Snapshot;

@@ -55,7 +55,10 @@ export class Subscribers {
     this.#followers.push(follower);
   }
 
-  /** Adds a stream. The caller closes the subscriber when the stream ends, for any reason. */
+  /**
+   * Adds a stream. The caller closes the subscriber when the stream ends, for any reason. `isTool` is true for a tool
+   * such as grpcurl, which counts as an observer.
+   */
   add(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
     this.#lastId++;
     this.#version++;
@@ -85,14 +88,14 @@ export class Subscriber {
   /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
-  #observes: boolean;
-  #sent = 0;
+  #isObserver: boolean;
+  #sentRevision = 0;
   #sentAtMs = 0;
-  #received = 0;
-  #acknowledged = 0;
+  #receivedRevision = 0;
+  #acknowledgedRevision = 0;
   #hasAcknowledged = false;
   #appliedAtMs = 0;
-  #failed = 0;
+  #failedRevision = 0;
   #error = "";
   #timings: ApplyTimings | undefined;
   /** Batches that wait for an acknowledgement (oldest first), and the number of these that were received. */
@@ -104,7 +107,7 @@ export class Subscriber {
     this.id = id;
     this.kind = kind;
     this.peer = peer;
-    this.#observes = isTool;
+    this.#isObserver = isTool;
     this.openedAtMs = context.now();
     this.subscription = new Subscription(context.rounds, context.now);
   }
@@ -120,16 +123,16 @@ export class Subscriber {
 
   /** True if the subscriber reads for a person or a recorder, and is neither a node's proxy nor a relay. */
   get isObserver(): boolean {
-    return this.#observes;
+    return this.#isObserver;
   }
 
   get isNode(): boolean {
-    return this.kind === "local" && !this.#observes;
+    return this.kind === "local" && !this.#isObserver;
   }
 
   /** Revision of the last batch; 0 before the first batch. */
   get sentRevision(): number {
-    return this.#sent;
+    return this.#sentRevision;
   }
 
   /** Time at which the last batch was sent, in milliseconds since 1970; 0 before the first batch. */
@@ -139,7 +142,7 @@ export class Subscriber {
 
   /** Newest revision for which nothing remains to be sent; 0 before the first batch. */
   get upToDateRevision(): number {
-    return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
+    return this.#sentRevision === 0 ? 0 : Math.max(this.#sentRevision, this.subscription.quietRevision);
   }
 
   /**
@@ -147,7 +150,7 @@ export class Subscriber {
    * next batch.
    */
   get receivedRevision(): number {
-    return this.#received === this.#sent ? this.upToDateRevision : this.#received;
+    return this.#receivedRevision === this.#sentRevision ? this.upToDateRevision : this.#receivedRevision;
   }
 
   /** True once the subscriber has sent an acknowledgement, which KPNG's own clients never do. */
@@ -157,11 +160,11 @@ export class Subscriber {
 
   /** Newest revision that the subscriber has applied completely; 0 if there is none, or if it never acknowledges. */
   get appliedRevision(): number {
-    return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
+    return this.#acknowledgedRevision === this.#sentRevision ? this.upToDateRevision : this.#acknowledgedRevision;
   }
 
   /**
-   * Time at which the subscriber applied that revision, in milliseconds since 1970; 0 before the first acknowledgement.
+   * Time at which the last acknowledged revision was applied, in milliseconds since 1970; 0 if none was acknowledged.
    */
   get appliedAtMs(): number {
     return this.#appliedAtMs;
@@ -172,7 +175,7 @@ export class Subscriber {
    * earlier stream.
    */
   get failure(): { readonly revision: number; readonly error: string } | undefined {
-    return this.#error === "" ? undefined : { revision: this.#failed, error: this.#error };
+    return this.#error === "" ? undefined : { revision: this.#failedRevision, error: this.#error };
   }
 
   /** The timings from the last acknowledgement that contained any. */
@@ -189,7 +192,7 @@ export class Subscriber {
     if (message === undefined) return;
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
-    if (message.Observes) this.#observes = true;
+    if (message.Observes) this.#isObserver = true;
     this.#context.updated();
   }
 
@@ -214,7 +217,7 @@ export class Subscriber {
     const { metrics, now, followers, updated } = this.#context;
     const nowMs = now();
     updated();
-    this.#sent = delivery.revision;
+    this.#sentRevision = delivery.revision;
     this.#sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
     if (this.#pending.length > maxPending) this.#mergeOldest();
@@ -241,8 +244,8 @@ export class Subscriber {
   }
 
   #receive(revision: number): void {
-    if (revision <= this.#received) return;
-    this.#received = revision;
+    if (revision <= this.#receivedRevision) return;
+    this.#receivedRevision = revision;
     for (const batch of this.#pending.slice(this.#receivedCount)) {
       if (batch.revision > revision) break;
       this.#receivedCount += 1;
@@ -255,10 +258,10 @@ export class Subscriber {
     const sinceMs = this.#pending[0]?.sentAtMs;
     const count = this.#countUpTo(applied);
     // A different view may have the same revision as the last acknowledged one.
-    if (applied <= this.#acknowledged && count === 0) return;
+    if (applied <= this.#acknowledgedRevision && count === 0) return;
     // A subscriber that has resumed may acknowledge again a revision that it applied before this stream.
     if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
-    this.#acknowledged = applied;
+    this.#acknowledgedRevision = applied;
     this.#appliedAtMs = atMs;
     this.#receivedCount = Math.max(0, this.#receivedCount - count);
     for (const batch of this.#pending.splice(0, count)) {
@@ -268,8 +271,8 @@ export class Subscriber {
 
   #fail(failed: number, error: string): void {
     const { metrics, followers } = this.#context;
-    if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
-    this.#failed = failed;
+    if (failed > 0 && failed !== this.#failedRevision) metrics.applyFailures.inc();
+    this.#failedRevision = failed;
     this.#error = failed === 0 ? "" : errorText(error);
     if (failed === 0) return;
     for (const batch of this.#pending.slice(0, this.#countUpTo(failed))) {
@@ -289,13 +292,14 @@ export class Subscriber {
     // A whole view (0) covers no changes, so the merged batch keeps the start of the other batch.
     const merged = { ...second, after: first.after || second.after, sentAtMs: first.sentAtMs };
     this.#pending.splice(0, this.#pending.length, merged, ...others);
+    // The merged batch counts as received if the first batch was.
     this.#receivedCount = Math.max(Math.min(1, this.#receivedCount), this.#receivedCount - 1);
   }
 
   #mustBeSent(revision: number, field: string): void {
-    if (revision <= this.#sent) return;
+    if (revision <= this.#sentRevision) return;
     throw new ConnectError(
-      `${field} names revision ${revision}, but the last revision sent is ${this.#sent}`,
+      `${field} names revision ${revision}, but the last revision sent is ${this.#sentRevision}`,
       Code.InvalidArgument,
     );
   }

@@ -63,7 +63,7 @@ export class WatchStream<Request> {
   /** The newest frame; if it turns out to be the last one, it is written together with the marker. */
   #lastFrame: Frame | undefined;
   #byteCount = 0;
-  readonly #onStored = (): void => this.#await();
+  readonly #onRound = (): void => this.#await();
   readonly #onTurn = (): void => this.#advance();
 
   constructor(options: WatchStreamOptions<Request>) {
@@ -100,6 +100,7 @@ export class WatchStream<Request> {
     this.#beginNext();
   }
 
+  /** To be called when the sink can take more after {@link WatchSink.write} returned false. */
   drained(): void {
     this.#hasRoom = true;
     if (this.#state === "blocked") this.#continue();
@@ -112,14 +113,16 @@ export class WatchStream<Request> {
     else this.#end(error);
   }
 
+  /** Ends the stream with an error immediately, even in the middle of a batch. */
   abort(error: ConnectError): void {
     this.#end(error);
   }
 
+  /** To be called when the client is gone; the sink is not called any more. */
   close(): void {
     if (this.#state === "over") return;
     this.#state = "over";
-    this.#rounds.cancelNext(this.#onStored);
+    this.#rounds.cancelNext(this.#onRound);
     this.#release();
     this.#batchRequest = undefined;
     this.#nextRequest = undefined;
@@ -145,7 +148,7 @@ export class WatchStream<Request> {
   #replace(batchRequest: BatchRequest): void {
     this.#nextRequest = batchRequest;
     if (this.#state !== "waiting") return;
-    this.#rounds.cancelNext(this.#onStored);
+    this.#rounds.cancelNext(this.#onRound);
     this.#state = "idle";
   }
 
@@ -191,7 +194,7 @@ export class WatchStream<Request> {
     const isNew = this.#batchRequest?.projection !== subscriber.subscription.projection;
     if (!snapshot.isSynced || (!isNew && snapshot.revision <= subscriber.subscription.revision)) {
       this.#state = "waiting";
-      this.#rounds.callNext(this.#onStored);
+      this.#rounds.callNext(this.#onRound);
       return;
     }
     this.#state = "due";
@@ -204,6 +207,7 @@ export class WatchStream<Request> {
     const { subscription } = this.#options.subscriber;
     try {
       const batch = subscription.advance(batchRequest.projection, batchRequest.resume);
+      // The first batch of a view is sent even if the view is empty, because the client waits for its marker.
       if (batch.before !== undefined && batch.changes.isEmpty) {
         if (this.#nextRequest === undefined) {
           this.#await();
@@ -299,13 +303,16 @@ export class WatchStream<Request> {
 }
 
 export interface BatchRequest {
+  /** The same object as in the previous request if both are for the same view; any other object begins a view. */
   readonly projection: Projection;
   /**
    * Computes the first batch, instead of Reset and the whole view, for a subscriber that sent digests. Ignored unless
    * this is the first request of the stream.
    */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
+  /** True if the sync marker has kpng's fields. */
   readonly isExtended: boolean;
+  /** Number of batches requested, at least 1. */
   readonly count: number;
   /** Revision of the last batch that was received; undefined if the client received everything sent so far. */
   readonly received: number | undefined;
@@ -337,9 +344,9 @@ const maxCredits = 10_000;
  *
  * | State | Meaning | Next |
  * |---|---|---|
- * | `idle` | no batch is requested, or the sink must drain first | `waiting`, `due` |
+ * | `idle` | no batch is requested, or the sink must drain before the next one | `waiting`, `due` |
  * | `waiting` | a batch is requested, and the snapshot has not changed | `due`; `idle` for another request |
- * | `due` | waits for its turn to compute a batch | `writing`; `waiting` if the batch is empty |
+ * | `due` | waits for its turn to compute a batch | `writing`; `waiting`, `due` or `idle` if the batch is empty |
  * | `writing` | writes a batch | `blocked`, `idle` |
  * | `blocked` | the sink is full in the middle of a batch | `writing` |
  * | `over` | closed or ended | |
