@@ -459,7 +459,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
   /**
    * In Sync: the exclusive or of XXH64(key, a zero byte, the item's bytes) over all items of the view, with keys as in
    * WatchReq.HeldDigests. A subscriber with a different digest does not hold the intended view, and reopens the stream
-   * with HeldDigests. Absent if unknown.
+   * without HeldDigests. Absent if unknown.
    *
    * @generated from field: optional fixed64 Digest = 103;
    */
