@@ -10,6 +10,7 @@ import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import { readProxySettings } from "./proxy-settings.ts";
+import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
 const ready = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80 }] })] };
@@ -126,6 +127,26 @@ test("a change of the node's addresses syncs all Services, also in a repair", as
   await rules.repair();
   await rules.repair();
   expect(v4.touched).toEqual(["all", [], "all", []]);
+});
+
+test("a check that does work that was due is a sync, and no repair", async () => {
+  class DrainingRuleSet extends MemoryRuleSet {
+    override async sync(...args: Parameters<MemoryRuleSet["sync"]>): Promise<RuleChange> {
+      const change = await super.sync(...args);
+      return args[1] !== "all" && args[1].size === 0 ? { ...change, mode: "partial" } : change;
+    }
+  }
+  const causes: string[] = [];
+  const rules = new RuleSets({
+    settings: readProxySettings({}, true),
+    ruleSets: [new DrainingRuleSet("v4")],
+    onOutcome: ({ cause }) => causes.push(cause),
+    log: createReadableLog().log,
+    localAddresses: () => ({ v4: [], v6: [] }),
+  });
+  await rules.sync(view([at("a/web")]), "all", stages);
+  await rules.repair();
+  expect([causes, rules.inspect()[0]?.repairCount]).toEqual([["sync", "sync"], 0]);
 });
 
 test("a full sync and a repair read the node's addresses, and a partial sync uses a reading", async () => {

@@ -106,7 +106,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   }
 }
 
-/** Reason for a rule change: the view has changed, or another program has changed the rules. */
+/** Reason for a rule change: the desired rules have changed, or the installed ones, by another program. */
 export type Cause = "sync" | "repair";
 
 /** Outcome of one sync or repair of one family. */
@@ -200,7 +200,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<Failure> {
     this.#isKeeping = false;
-    return this.#attempt("sync", () => this.#sync(view, touched, progress));
+    return this.#attempt("sync", async () => ({ cause: "sync", change: await this.#sync(view, touched, progress) }));
   }
 
   /** See `RuleSets.useSaved`. The next sync is a full one unless the saved view is installed. */
@@ -211,7 +211,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {
         family: this.family,
       });
-      return this.#isKeeping ? undefined : this.#sync(view, "all", progress);
+      return this.#isKeeping ? undefined : { cause: "sync", change: await this.#sync(view, "all", progress) };
     });
   }
 
@@ -220,12 +220,13 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     return this.#attempt("repair", async () => {
       // If they are gone, the saved view takes their place.
       if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
-      // Applies new addresses of the node, which make the sync a full one, and work that is due. A full sync has also
-      // compared the installed rules; after a partial one that changed something, the next check compares them.
+      // Applies new addresses of the node, which make the sync a full one, and work that is due; neither is a repair. A
+      // full sync has also compared the installed rules; after a partial one that changed something, the next check does.
+      const cause = this.#areKnown ? "sync" : "repair";
       const change = await this.#sync(view, new Set());
-      if (this.#mode === "full" || change.mode !== "none") return change;
+      if (this.#mode === "full" || change.mode !== "none") return { cause, change };
       this.#mode = "full";
-      return this.#options.ruleSet.repair();
+      return { cause: "repair", change: await this.#options.ruleSet.repair() };
     });
   }
 
@@ -246,27 +247,32 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     return update;
   }
 
-  async #attempt(cause: Cause, work: () => Promise<Change | undefined>): Promise<Failure> {
+  /** Runs a call and reports its outcome. `call` is the cause to report if `work` fails or keeps the rules. */
+  async #attempt(
+    call: Cause,
+    work: () => Promise<{ readonly cause: Cause; readonly change: Change } | undefined>,
+  ): Promise<Failure> {
     const { onOutcome } = this.#options;
     const { family } = this;
     const startMs = performance.now();
-    const report = (result: FamilyOutcome<Change>["result"]): void =>
+    const report = (cause: Cause, result: FamilyOutcome<Change>["result"]): void =>
       onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
     try {
-      const change = await work();
+      const done = await work();
       // Kept rules stay unknown, so that the next sync compares everything.
-      if (change === undefined) {
-        report({ kind: "kept" });
+      if (done === undefined) {
+        report(call, { kind: "kept" });
         return undefined;
       }
+      const { cause, change } = done;
       this.#areKnown = true;
       this.#isKeeping = false;
       this.#show(cause, change);
-      report({ kind: "done", change });
+      report(cause, { kind: "done", change });
       return undefined;
     } catch (error) {
       this.#areKnown = false;
-      report({ kind: "failed", error, mode: this.#mode });
+      report(call, { kind: "failed", error, mode: this.#mode });
       return { cause: error };
     }
   }
