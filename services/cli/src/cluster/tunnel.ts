@@ -21,6 +21,7 @@ export async function throughTunnel(
   dial: (socketPath: string) => Transport,
 ): Promise<Replica> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-"));
+  /** Error of the newest stream, which the calls on it report instead of a closed connection. */
   let failure: Error | undefined;
   const server = createServer((near) => {
     failure = undefined;

@@ -70,8 +70,8 @@ export const explainCommand: InspectCommand = {
   ],
   examples: `
 The destination is address:port, [IPv6]:port, or a Service: namespace/name, or its name in the namespace default. The port
-of a Service is a number or a name, and may be left out. The answer follows the rules of kube-proxy's iptables mode and assumes that the node has
-applied the watcher's state.
+of a Service is a number or a name, and may be left out. The answer follows the rules of kube-proxy's iptables mode and
+assumes that the node has applied the watcher's state.
 
 Examples:
   COMMAND --node n1 default/web:http
@@ -110,6 +110,7 @@ Examples:
 async function findDestination(client: InspectClient, argument: string): Promise<Destination> {
   const isServiceName = /^[a-z][a-z0-9-]*(?::[a-z0-9-]+)?$/.test(argument);
   const text = isServiceName ? `default/${argument}` : argument;
+  // The name of a port has at least one letter.
   const [, namespace = "", name = "", portName] = /^([^/:]+)\/([^/:]+):([a-z0-9-]*[a-z][a-z0-9-]*)$/.exec(text) ?? [];
   if (portName === undefined) return parseDestination(text);
   const { services } = await client.listServices({ namespace, name });

@@ -64,7 +64,10 @@ interface WatcherStatus {
   readonly changes: readonly Change[];
 }
 
-/** Formats the screen, with the changes of the first replica that answered. Ages are relative to `nowMs`. Pure. */
+/**
+ * Formats the screen, with the changes of the first replica that answered. `nowMs` is the current time, for the uptime;
+ * the tables read the clock themselves.
+ */
 export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number): string {
   const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
   const nodes = joinNodes(replies.map((one) => one.nodes));

@@ -12,6 +12,7 @@ export function durationMs({ seconds, nanos }: Duration): number {
 
 /** Formats a duration with three significant digits: `350µs`, `1.2ms`, `45ms`, `1.25s`, `3m20s`, `2h5m`, `4d`. */
 export function formatMs(ms: number): string {
+  // A limit is where rounding would give 1000 of the smaller unit, or 60 s.
   if (ms < 0.9995) return `${Math.round(ms * 1_000)}µs`;
   if (ms < 999.5) return `${threeDigits(ms)}ms`;
   if (ms < 59_950) return `${threeDigits(ms / 1_000)}s`;
