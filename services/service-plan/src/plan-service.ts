@@ -318,7 +318,7 @@ function sourceRanges({ ipFilters }: Service, family: Family, address: string): 
  * Returns the health check of a load balancer with external policy Local; undefined for every other Service. A load
  * balancer asks this port which nodes have endpoints.
  *
- * Terminating endpoints do not count, although traffic may still reach them; this is how a node drains.
+ * Only ready endpoints count, although traffic may still reach terminating ones; this is how a node drains.
  *
  * *Source:* kube-proxy `endpointschangetracker.go`, LocalReadyEndpoints; `serviceport.go`, HealthCheckNodePort.
  *

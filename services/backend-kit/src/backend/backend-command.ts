@@ -37,7 +37,10 @@ export interface BackendContext {
   readonly errorDelayMs: number;
   /** True if the backend ends after the first successful sync. */
   readonly isOnce: boolean;
-  /** With `isOnce`: maximum wait for the first view, in milliseconds; 0 or undefined for no limit. */
+  /**
+   * With `isOnce`: maximum wait for the first view, and maximum time during which syncs may fail, in milliseconds; 0 or
+   * undefined for no limit.
+   */
   readonly firstViewLimitMs?: number | undefined;
   /** How long a state older than the current one is refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;

@@ -72,8 +72,8 @@ export type BackendTaskOptions = BackendCallbacks &
  * Every backend is built on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
  *
  * Lost streams are reopened and failed syncs repeated without limit; both are reported in health (parts "stream" and
- * the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, or
- * with NO_VIEW after `firstViewLimitMs`.
+ * the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, or,
+ * with `isOnce`, after `firstViewLimitMs`: with NO_VIEW, or with the error of the last sync.
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };

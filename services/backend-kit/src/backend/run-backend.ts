@@ -75,6 +75,7 @@ export function runBackendCommand(
       .version(formatVersion(program, version), "-V, --version", "print the version");
     addOptions(command, [...backend.options, ...backendOptions]);
     const { proxyMode, exitStatusIsResult } = backend;
+    // Before the hook of --config, so that an invalid file also counts as a failure.
     if (exitStatusIsResult !== undefined) reportsByExitStatus(command, exitStatusIsResult);
     if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));

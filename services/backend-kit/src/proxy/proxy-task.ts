@@ -38,7 +38,7 @@ interface ProxyTaskOptions<Change extends RuleChange> {
  * Returns the main task of a service proxy. The task follows the view of the node and installs the rules for it, or
  * prints them with `--dry-run`. It connects the parts in this folder to `backendTask`.
  *
- * The task rejects with the error from `openRuleSets` if the node does not support such rules.
+ * The task rejects with the error from `openRuleSets` if the node does not support such rules, and like `backendTask`.
  */
 export function proxyTask<Change extends RuleChange>(serve: ProxyTaskOptions<Change>): Task {
   const { name } = serve;

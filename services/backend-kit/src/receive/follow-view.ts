@@ -62,8 +62,8 @@ export type ConnectionState =
 /**
  * Yields the view of a node (its Services and endpoints) after each batch. It opens one stream after another.
  *
- * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
- * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream
+ * When a stream ends, the next one is opened after a random delay that doubles up to 30 s (up to 3 s while nothing
+ * listens at the address), or after the time that the watcher asked for. The view is kept meanwhile. The new stream
  * starts with digests of this view, and the watcher answers with the differences. A Go watcher sends the whole view
  * instead; it is compared with the old view here, so the yielded changes are always the real differences.
  *

@@ -10,7 +10,7 @@ type Chunk<K, V> = readonly (readonly [K, V])[];
  *
  * A changed copy shares its unchanged parts with the original, so an old and a new view together need little memory.
  *
- * *Cost:* `get` O(log n); `with` O(changes × √n); `from` O(n log n).
+ * *Cost:* `get` O(log n); `with` copies the list of chunks and each chunk that has a change; `from` O(n log n).
  */
 export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
   /** Chunks in ascending order of their keys; none is empty. */
