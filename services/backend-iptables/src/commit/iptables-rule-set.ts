@@ -10,7 +10,6 @@ import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.t
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { DesiredChains, putPlan } from "../diff/desired-chains.ts";
 import {
@@ -51,7 +50,6 @@ interface IptablesRuleSetOptions {
   readonly onInstalled?: (() => Promise<void>) | undefined;
   /** Returns whether conntrack is currently liberal; see `RenderOptions`. Default: returns false. */
   readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
-  readonly log: Log;
   /** True if `kernel.restore` writes nothing, because this run only prints or compares rules. Default false. */
   readonly isReadOnly?: boolean | undefined;
 }

@@ -42,7 +42,6 @@ export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promi
         kernel: openKernel(tools, host),
         onInstalled: needsLocalnet ? () => setRouteLocalnet(sysctls, log) : undefined,
         isConntrackLiberal: async () => ((await sysctls.read(conntrackLiberal)) ?? 0) !== 0,
-        log,
         isReadOnly,
       }),
     );
@@ -124,7 +123,8 @@ async function setRouteLocalnet(sysctls: Sysctls, log: Log): Promise<void> {
 export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<void> {
   const guards = [...saved.matchAll(/^-A (\S+).*block incoming localnet connections/gm)].map(([, chain = ""]) => chain);
   const isOurs = guards.includes(`${prefix}LOCALNET`);
-  // kubelet also installs this rule, in its chain KUBE-FIREWALL.
+  // kubelet also installs this rule, in its chain KUBE-FIREWALL; KUBE-NODEPORTS is a chain of kube-proxy, which then
+  // serves node ports.
   const isNeededByOthers = guards.some((chain) =>
     chain === "KUBE-FIREWALL" ? saved.includes(":KUBE-NODEPORTS") : chain !== `${prefix}LOCALNET`,
   );

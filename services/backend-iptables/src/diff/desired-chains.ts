@@ -2,19 +2,19 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { RenderOptions, RuleList } from "../render/chains.ts";
+import type { RenderOptions, SharedList } from "../render/chains.ts";
 import type { FixedRules } from "../render/fixed-chains.ts";
 import { type RenderedService, renderService } from "../render/render-service.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
 
-/** A chain with rules for several Services. It may be a bucket: one of the parts into which a long chain is divided. */
-interface SharedList {
+/** The rules in a `SharedList`. */
+interface ListContents {
   /**
    * Rules, keyed by owner. The owner is a Service (by its key) or a bucket to which the rule jumps (by its chain id).
    */
   readonly parts: Map<string, readonly string[]>;
   /** For a bucket: the rule that jumps to it, and the chain that contains this rule. */
-  readonly entry: RuleList["entry"];
+  readonly entry: SharedList["entry"];
   /** Whether a rule that several Services need is installed only once. */
   readonly isDistinct: boolean;
 }
@@ -33,7 +33,7 @@ export class DesiredChains {
   readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
   readonly #bodies = new Map<ChainId, ChainBody>();
   readonly #services = new Map<ServiceKey, Contribution>();
-  readonly #lists = new Map<ChainId, SharedList>();
+  readonly #lists = new Map<ChainId, ListContents>();
   readonly #staleLists = new Set<ChainId>();
   #touched = new Set<ChainId>();
 
@@ -76,15 +76,15 @@ export class DesiredChains {
   }
 
   /** Replaces the rules of one owner in a shared chain. The chain is rebuilt later, by `takeTouched`. */
-  #setPart(list: RuleList, owner: string, rules: readonly string[] | undefined): void {
+  #setPart(list: SharedList, owner: string, rules: readonly string[] | undefined): void {
     const { entry, isDistinct = false } = list;
-    const sharedChain = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry, isDistinct };
-    this.#lists.set(list.id, sharedChain);
-    const before = sharedChain.parts.get(owner);
+    const contents = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry, isDistinct };
+    this.#lists.set(list.id, contents);
+    const before = contents.parts.get(owner);
     if (before !== undefined && rules !== undefined && sameRules(before, rules)) return;
     if (before === undefined && rules === undefined) return;
-    if (rules === undefined) sharedChain.parts.delete(owner);
-    else sharedChain.parts.set(owner, rules);
+    if (rules === undefined) contents.parts.delete(owner);
+    else contents.parts.set(owner, rules);
     this.#staleLists.add(list.id);
   }
 
@@ -123,16 +123,16 @@ export class DesiredChains {
 /** The chains of a Service and its rules in shared chains, kept so that the next put can remove them. */
 interface Contribution {
   readonly chains: readonly ChainId[];
-  readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;
+  readonly lists: ReadonlyMap<ChainId, { readonly list: SharedList; readonly rules: string[] }>;
 }
 
 /** Groups the rules of a Service by the shared chain that they belong to. */
 function contributionOf(rendered: RenderedService): Contribution {
-  const lists = new Map<ChainId, { readonly list: RuleList; readonly rules: string[] }>();
+  const lists = new Map<ChainId, { readonly list: SharedList; readonly rules: string[] }>();
   for (const { list, rule } of rendered.listed) {
-    const sharedChain = lists.get(list.id);
-    if (sharedChain === undefined) lists.set(list.id, { list, rules: [rule] });
-    else sharedChain.rules.push(rule);
+    const known = lists.get(list.id);
+    if (known === undefined) lists.set(list.id, { list, rules: [rule] });
+    else known.rules.push(rule);
   }
   return { chains: [...rendered.chains.keys()], lists };
 }

@@ -19,7 +19,7 @@ interface OpenChain {
   readonly id: ChainId;
   readonly desired: ChainBody | undefined;
   /** Number of characters that have arrived so far and are equal to `desired`; undefined after the first difference. */
-  same: number | undefined;
+  equalLength: number | undefined;
   /** Lines that have arrived; stored only if the chain differs from `desired`. */
   lines: string[];
 }
@@ -89,8 +89,8 @@ export class InstalledRulesReader {
     const id = chainId(table, all.slice(start + 3, blank < 0 || blank >= end ? end - 1 : blank));
     const open = this.#open?.id === id ? this.#open : this.#openChain(id);
     const line = all.slice(start, end);
-    if (open.same !== undefined && open.desired?.startsWith(line, open.same) === true) {
-      open.same += line.length;
+    if (open.equalLength !== undefined && open.desired?.startsWith(line, open.equalLength) === true) {
+      open.equalLength += line.length;
       return;
     }
     diverge(open);
@@ -103,7 +103,7 @@ export class InstalledRulesReader {
     const before = this.#chains.get(id) ?? "";
     const desired = this.#desired.get(id);
     const isSame = before === "" && desired !== undefined;
-    this.#open = { id, desired, same: isSame ? 0 : undefined, lines: before === "" ? [] : [before] };
+    this.#open = { id, desired, equalLength: isSame ? 0 : undefined, lines: before === "" ? [] : [before] };
     return this.#open;
   }
 
@@ -111,7 +111,7 @@ export class InstalledRulesReader {
     const open = this.#open;
     if (open === undefined) return;
     this.#open = undefined;
-    if (open.desired !== undefined && open.same === open.desired.length) {
+    if (open.desired !== undefined && open.equalLength === open.desired.length) {
       this.#chains.set(open.id, open.desired);
       return;
     }
@@ -143,9 +143,9 @@ export function findInstalledRules(saved: string, prefix: string): InstalledRule
  * appended.
  */
 function diverge(open: OpenChain): void {
-  if (open.same === undefined) return;
-  if (open.same > 0) open.lines.push(open.desired?.slice(0, open.same) ?? "");
-  open.same = undefined;
+  if (open.equalLength === undefined) return;
+  if (open.equalLength > 0) open.lines.push(open.desired?.slice(0, open.equalLength) ?? "");
+  open.equalLength = undefined;
 }
 
 /**

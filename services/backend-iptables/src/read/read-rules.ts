@@ -19,7 +19,7 @@ export async function readRules(tools: Tools, run: RunTool): Promise<string> {
 
 /** Like {@link readRules}, but passes the output to `take` as it arrives, in pieces that may end anywhere. */
 export async function scanRules(tools: Tools, run: RunTool, take: (text: string) => void): Promise<void> {
-  const finder = findIncompatibleTables();
+  const finder = makeTableFinder();
   const onOutput = (text: string): void => {
     finder.take(text);
     take(text);
@@ -59,7 +59,7 @@ interface IncompatibleTables {
 }
 
 /** Returns a finder that has found nothing yet. */
-function findIncompatibleTables(): IncompatibleTables {
+function makeTableFinder(): IncompatibleTables {
   const incompatible = new Set<Table>();
   let partialLine = "";
   return {

@@ -106,7 +106,7 @@ function digest(text: string): string {
  *
  * `DesiredChains` joins the rules of all Services in a list, and creates and deletes buckets.
  */
-export interface RuleList {
+export interface SharedList {
   readonly id: ChainId;
   /** The rule that leads to this list, and the list that contains it; undefined for a top-level chain. */
   readonly entry?: { readonly parent: ChainId; readonly rule: string } | undefined;
@@ -120,7 +120,7 @@ export function addressBucket(
   names: ChainNames,
   family: Family,
   address: string,
-): RuleList {
+): SharedList {
   const cidr = parseCidr(`${address}/${family === "v4" ? 24 : 120}`)?.cidr ?? address;
   const bucket = names.addressBucket(parent, cidr.slice(0, cidr.indexOf("/")));
   return {
@@ -134,7 +134,7 @@ export function addressBucket(
 const portsPerBucket = 64;
 
 /** Returns the bucket for a node port in nat NODEPORTS. */
-export function nodePortBucket(names: ChainNames, protocol: Protocol, port: number): RuleList {
+export function nodePortBucket(names: ChainNames, protocol: Protocol, port: number): SharedList {
   const first = port - (port % portsPerBucket);
   const bucket = names.nodePortBucket(protocol, first);
   const text = protocol.toLowerCase();
@@ -148,7 +148,7 @@ export function nodePortBucket(names: ChainNames, protocol: Protocol, port: numb
 }
 
 /** Returns a top-level chain without buckets. */
-export function wholeList(id: ChainId): RuleList {
+export function wholeList(id: ChainId): SharedList {
   return { id };
 }
 

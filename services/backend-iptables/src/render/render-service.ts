@@ -9,7 +9,7 @@ import type {
   ServicePortPlan,
 } from "@kpng/service-plan/service-plan.ts";
 import type { RenderOptions } from "./chains.ts";
-import { addressBucket, type ChainNames, nodePortBucket, type RuleList, wholeList } from "./chains.ts";
+import { addressBucket, type ChainNames, nodePortBucket, type SharedList, wholeList } from "./chains.ts";
 import {
   type ChainId,
   chainId,
@@ -29,7 +29,7 @@ import {
  *
  * The rules differ from kube-proxy's in three points. Endpoints have no chains of their own. Packets that an endpoint
  * sends to itself through a Service are masqueraded by rules in POSTROUTING. SERVICES and NODEPORTS are divided into
- * buckets (see `RuleList`).
+ * buckets (see `SharedList`).
  *
  * Pure; O(endpoints of all ports).
  */
@@ -109,7 +109,7 @@ function renderClusterIPMasquerade(
 
 /** A rule that one Service adds to a list shared by all Services, e.g. the chain that leads cluster IPs to Services. */
 interface ListedRule {
-  readonly list: RuleList;
+  readonly list: SharedList;
   readonly rule: string;
 }
 

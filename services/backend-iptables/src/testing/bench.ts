@@ -46,7 +46,7 @@ const newRules = (): RuleSets<IptablesChange> => {
   const settings = { names: chainNames("KPNG-"), masqueradeBit: 14 };
   return new RuleSets({
     settings: readProxySettings({ clusterCidr: ["10.0.0.0/8"] }, true),
-    ruleSets: [new IptablesRuleSet({ family: "v4", settings, kernel, log: silent })],
+    ruleSets: [new IptablesRuleSet({ family: "v4", settings, kernel })],
     onOutcome: () => undefined,
     log: silent,
   });

@@ -44,8 +44,6 @@ export class TestRuleSet extends IptablesRuleSet {
   }
 }
 
-const silent = { error() {}, info() {}, debug() {}, with: () => silent };
-
 /**
  * Adds a network namespace called `name`, without rules. The kernel tests of `commit/` share it, so that each test
  * states only what it changes.
@@ -74,7 +72,7 @@ export async function kernelRules(laboratory: Laboratory, name: string, variant:
         await meddle?.();
       };
       const settings = { names: chainNames(prefix), masqueradeBit: 14 };
-      return new TestRuleSet({ family: "v4", settings, kernel: { ...kernel, read, restore }, log: silent });
+      return new TestRuleSet({ family: "v4", settings, kernel: { ...kernel, read, restore } });
     },
     saved,
     shown: async () => (await saved()).split("\n").filter((line) => line.startsWith("-A ")),
