@@ -70,6 +70,7 @@ interface ChangeWriterOptions {
 export interface WriteOptions {
   /** Objects in the kernel before the changes. */
   readonly installed: InstalledObjects;
+  /** Batches that run first: they create what the changes depend on, such as ipsets. */
   readonly before?: readonly Batch[] | undefined;
   /**
    * Whether the changes are all differences from the kernel, in which case no other object counts as refused any more.

@@ -255,7 +255,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { names, runTool } = this.#options;
     this.#installed = undefined;
     const foreign = new ForeignServers(this.#options.excludedCIDRs);
-    const isRecognized = (server: string): boolean => this.#isOfService(server) && !foreign.keeps(server);
+    const isRecognized = (server: string): boolean => this.#isOfService(server) && !foreign.noteIfExcluded(server);
     const read = await readObjects(runTool, names, this.family, { isRecognized });
     this.#foreign = foreign;
     this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
@@ -297,6 +297,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     } = await this.#frame.compare((isBesideFelix) =>
       renderFrame({ names, family, node, masqueradeBit, isBesideFelix }),
     );
+    // Rules that are only alike are written again, since any of them may have been replaced, but they are no difference
+    // that `--diff` could report.
     const writesFrame = frameKind === "different" || (frameKind === "alike" && this.#options.print === undefined);
     const creations: readonly Batch[] = [
       ...(missing.length === 0

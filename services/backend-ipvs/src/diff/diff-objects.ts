@@ -34,6 +34,7 @@ export function diffObjects(
     const before = installed.get(kind)?.get(key);
     if (before !== after) changes.push({ kind, key, before, after });
   };
+  // Real servers come first: which of them drain decides which other objects stay.
   for (const [kind, key] of ids) {
     if (kind !== "real") continue;
     const isInstalled = installed.get(kind)?.has(key) === true;
@@ -171,7 +172,8 @@ const passing: readonly ObjectKind[] = ["SERVERS", "POD-MARKS", "NODE-MARKS"];
  * `makeBatches` puts them into the ipset REFUSED while the other ipsets and IPVS disagree. Otherwise packets would
  * reach the node's own port: the ipset SERVERS also records which virtual servers are ours, so it lets packets pass
  * before the virtual server exists and after it is deleted. If a run ends or fails in the meantime, the next successful
- * sync removes the element.
+ * sync removes the element. The node's other addresses need no guard: they are not in ADDRESSES, so packets to a port
+ * without a frontend reach the node's own port anyway.
  */
 function guardedElements(
   changes: readonly ObjectChange[],

@@ -8,7 +8,7 @@ const [shortestMs, longestMs] = [1_000, 15_000];
  * Real servers that no Service needs any more and that still have connections. They keep weight 0, so they get no new
  * connections, and are deleted when their last connection has ended.
  *
- * A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
+ * A restart finds the same real servers in the kernel, so nothing is stored. No I/O; times are parameters.
  */
 export class Draining {
   readonly #sinceMs = new Map<string, number>();

@@ -15,7 +15,8 @@ interface Entry {
 /**
  * The objects that all Services of one family need, and which of them may have changed since the last call of
  * {@link takeTouched}. Several Services may need the same object, e.g. the address of a load balancer. They agree on its
- * value: objects of shared kinds (addresses, ipset elements) have no value, and no two plans have the same frontend.
+ * value: addresses, and elements of ADDRESSES and HAIRPIN, have none; all other objects belong to a frontend or a port of
+ * one Service, because no two plans have the same frontend.
  *
  * No I/O. *Cost:* a put takes time proportional to the number of objects of the Service.
  */
@@ -103,8 +104,11 @@ export class ForeignServers {
     this.#excludedCIDRs = excludedCIDRs;
   }
 
-  /** Notes a virtual server that is not recorded as ours, if its address is excluded. Returns whether it is. */
-  keeps(server: ServerId): boolean {
+  /**
+   * Notes a virtual server if its address is excluded. Returns whether it is. The caller has checked that the server is
+   * not recorded as ours (`isRecorded`).
+   */
+  noteIfExcluded(server: ServerId): boolean {
     const parts = parseServer(server);
     if (parts?.kind !== "address" || !this.#excludedCIDRs.some((cidr) => isIn(parts.address, cidr))) return false;
     this.#servers.add(server);
@@ -112,7 +116,7 @@ export class ForeignServers {
     return true;
   }
 
-  /** True for a recorded virtual server, its real servers, and the element that would record it as ours. */
+  /** True for a noted virtual server, its real servers, and the element that would record it as ours. */
   concerns(kind: ObjectKind, key: string): boolean {
     if (kind === "server") return this.#servers.has(key);
     if (kind === "real") return this.#servers.has(serverOfReal(key));

@@ -2,6 +2,7 @@ import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 
+// A mark consists of the instance's range (bits 24 to 31), three flags, and the id of a Service port (bits 0 to 20).
 const masqueradeFlag = 0x0080_0000;
 const familyFlag = 0x0040_0000;
 const udpFlag = 0x0020_0000;

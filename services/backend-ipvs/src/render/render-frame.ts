@@ -66,6 +66,7 @@ export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix 
   const onlyNew = "-m conntrack ! --ctstate NEW -j RETURN";
   const pods = podMatch(node.podTraffic);
   const withMarks = (...rules: readonly string[]): readonly string[] => (isBesideFelix ? [] : rules);
+  // A packet that got a mark has a virtual server, so it skips the rules that drop packets from outside.
   const byMark = (match: string, role: "POD-MARKS" | "NODE-MARKS"): readonly string[] =>
     withMarks(
       `${match}-m mark --mark 0x0 ${inSet(role)} -j SET --map-set ${setName(names, family, role)} dst,dst --map-mark`,
