@@ -195,6 +195,7 @@ export class RedirectEntry implements Entry {
       command("add", after.set, `${after.key} : ${after.value}`);
       if (after.localPort !== undefined) command("add", "localPorts", after.localPort);
     }
+    // If the table may be different, it is replaced below, together with all published elements.
     const isKnown = this.#installedRules !== undefined;
     if (isKnown && lines.length > 0) {
       try {

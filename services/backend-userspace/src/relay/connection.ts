@@ -5,7 +5,8 @@ import type { EndpointSetName } from "@kpng/service-plan/service-plan.ts";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts";
 
-const size = 65_536;
+/** As much as Node.js reads from an accepted socket at a time, in bytes. */
+const readBufferBytes = 65_536;
 
 /**
  * The memory into which all connections read data from endpoints. After each read, a connection writes the data to its
@@ -13,14 +14,14 @@ const size = 65_536;
  * read gets new memory. So a typical read allocates nothing.
  */
 export class ReadBuffer {
-  #buffer = Buffer.allocUnsafeSlow(size);
+  #buffer = Buffer.allocUnsafeSlow(readBufferBytes);
 
   /** The memory for the next read. */
   readonly current = (): Buffer => this.#buffer;
 
   /** Replaces the memory, because a write still refers to it. */
   replace(): void {
-    this.#buffer = Buffer.allocUnsafeSlow(size);
+    this.#buffer = Buffer.allocUnsafeSlow(readBufferBytes);
   }
 }
 

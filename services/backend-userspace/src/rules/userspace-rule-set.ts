@@ -22,6 +22,7 @@ interface UserspaceRuleSetOptions {
   readonly localAddresses: () => AddressSet;
 }
 
+/** Number of listeners that are opened at the same time. */
 const openAtOnce = 64;
 
 /**

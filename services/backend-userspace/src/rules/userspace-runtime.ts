@@ -92,6 +92,7 @@ export class UserspaceRuntime {
   add(family: ListenersOfFamily): void {
     this.#families.push(family);
     const { tcp, udpIdleMs, udpUnansweredMs } = this.settings;
+    // Connections and flows share one timer, whose interval suits the smallest of all limits.
     const udp = { idleMs: Math.min(udpIdleMs, udpUnansweredMs), halfClosedMs: 0, drainMs: 0 };
     const intervalMs = Math.min(sweepIntervalMs(tcp), sweepIntervalMs(udp));
     const sweeps = (limitMs: number): number => Math.max(1, Math.ceil(limitMs / intervalMs));

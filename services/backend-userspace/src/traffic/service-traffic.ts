@@ -11,8 +11,9 @@ import { Counter, Gauge, type Registry } from "prom-client";
  * - client-reset, endpoint-reset: this side reset the connection, and the other side was reset, too.
  * - connect-failed: no endpoint accepted the connection within all attempts.
  * - loop: every endpoint is a frontend of this process, so the connection would come back endlessly.
- * - idle: no byte for a day.
- * - drained: its endpoint was removed more than an hour ago.
+ * - idle: no byte for a day, or for an hour after one side ended its data.
+ * - drained: its endpoint was removed more than an hour ago. For a UDP flow: its client sent a datagram after the
+ *   endpoint was removed, or after the frontend passed to another Service.
  * - limit: a limit of connections or flows was reached.
  * - source: the client is outside the source ranges.
  * - policy: the traffic policies give this client no endpoint on this node.
