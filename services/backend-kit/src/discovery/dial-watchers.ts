@@ -135,6 +135,7 @@ class WatcherStream {
         yield message;
       }
     } catch (error) {
+      // Before its first message, the watcher refuses the stream because it is busy: the next one goes elsewhere.
       if (this.#isWorking && pushbackOf(error) !== undefined) this.#finder.askedToMove();
       throw this.#explain(error);
     } finally {

@@ -6,7 +6,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { Position } from "@kpng/model/forward.ts";
-import { NodeSchema, OpItemSchema, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { NodeSchema, OpItemSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { decodeLocalOp, encodeNode } from "@kpng/model/wire/local-message.ts";
@@ -87,14 +87,14 @@ type Item = MessageInitShape<typeof import("@kpng/model/gen/localv1/api_pb.ts").
 
 function* encodeItems({ node, services }: NodeView): Generator<Item, void, void> {
   if (node !== undefined) {
-    yield { Ref: { Set: WireSet.NodesSet, Path: node.name }, Bytes: toBinary(NodeSchema, encodeNode(node)) };
+    yield { Ref: { Set: SetName.NodesSet, Path: node.name }, Bytes: toBinary(NodeSchema, encodeNode(node)) };
   }
   for (const [path, { service, portHasEndpoints, endpoints }] of services) {
     const extension = portHasEndpoints === undefined ? undefined : { portHasEndpoints };
     const bytes = toBinary(ServiceSchema, encodeService(service, extension));
-    yield { Ref: { Set: WireSet.ServicesSet, Path: path }, Bytes: bytes };
+    yield { Ref: { Set: SetName.ServicesSet, Path: path }, Bytes: bytes };
     for (const endpoint of endpoints) {
-      const Ref = { Set: WireSet.EndpointsSet, Path: `${path}/${endpoint.key}` };
+      const Ref = { Set: SetName.EndpointsSet, Path: `${path}/${endpoint.key}` };
       yield { Ref, Bytes: endpointBytes(endpoint, service, true) };
     }
   }

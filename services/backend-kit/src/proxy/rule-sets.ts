@@ -148,7 +148,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   #areKnown = false;
   /** True while rules from an earlier run stay in force, because no watcher has answered yet. */
   #isKeeping = false;
-  #shown: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "lastTransaction" | "drift" | "repairCount"> = {
+  /** What inspection shows about the last changes. */
+  #lastChanges: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "lastTransaction" | "drift" | "repairCount"> = {
     readAtMs: undefined,
     committedAtMs: undefined,
     lastTransaction: "",
@@ -172,7 +173,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   inspect(): InspectedRules {
     const { family, desired, installed } = this.#options.ruleSet;
     return {
-      ...this.#shown,
+      ...this.#lastChanges,
       name: family,
       desiredCount: desired.count,
       actualCount: installed.count,
@@ -181,16 +182,16 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     };
   }
 
-  #show(cause: Cause, change: Change): void {
-    const shown = this.#shown;
+  #record(cause: Cause, change: Change): void {
+    const last = this.#lastChanges;
     const isChanged = change.mode !== "none";
     const isRepair = cause === "repair";
-    this.#shown = {
-      readAtMs: this.#mode === "full" ? Date.now() : shown.readAtMs,
-      committedAtMs: isChanged ? Date.now() : shown.committedAtMs,
-      lastTransaction: isChanged ? change.transaction : shown.lastTransaction,
-      drift: !isRepair ? shown.drift : isChanged ? change.differences().map(({ summary }) => summary) : [],
-      repairCount: shown.repairCount + (isRepair && isChanged ? 1 : 0),
+    this.#lastChanges = {
+      readAtMs: this.#mode === "full" ? Date.now() : last.readAtMs,
+      committedAtMs: isChanged ? Date.now() : last.committedAtMs,
+      lastTransaction: isChanged ? change.transaction : last.lastTransaction,
+      drift: !isRepair ? last.drift : isChanged ? change.differences().map(({ summary }) => summary) : [],
+      repairCount: last.repairCount + (isRepair && isChanged ? 1 : 0),
     };
   }
 
@@ -267,7 +268,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       const { cause, change } = done;
       this.#areKnown = true;
       this.#isKeeping = false;
-      this.#show(cause, change);
+      this.#record(cause, change);
       report(cause, { kind: "done", change });
       return undefined;
     } catch (error) {

@@ -1,4 +1,4 @@
-import { type OpItem, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type OpItem, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BackendError } from "../types/backend-error.ts";
 
 /** Memory that an item takes in addition to its strings, in bytes; measured with Node.js 24 and rounded up. */
@@ -19,7 +19,7 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
       return bytesOf.other + textCopies * op.value.Path.length;
     case "Set": {
       const { Ref: ref, Bytes: bytes } = op.value;
-      const base = ref?.Set === WireSet.ServicesSet ? bytesOf.service : bytesOf.other;
+      const base = ref?.Set === SetName.ServicesSet ? bytesOf.service : bytesOf.other;
       return base + textCopies * ((ref?.Path.length ?? 0) + bytes.length);
     }
     default:

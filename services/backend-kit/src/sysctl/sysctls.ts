@@ -43,7 +43,7 @@ export class Sysctls {
 
   /**
    * Sets a setting to `value`, or with `isMinimum` to at least `value`; writes nothing if the setting already complies.
-   * Returns the previous value, or undefined if nothing was changed.
+   * Returns the previous value (NaN if it was unknown), or undefined if nothing was changed.
    *
    * Errors: SYSCTL_FAILED, e.g. in a container whose /proc/sys is read-only.
    */

@@ -141,7 +141,10 @@ export interface Arrival {
   readonly triggeredAtMs: readonly number[];
   /** W3C traceparents of the changes, newest first; at most {@link maxTraces}. */
   readonly traceparents: readonly string[];
-  /** Share of the nodes that record their part of each trace, from 0 up; 1 or more means all nodes. */
+  /**
+   * Number of nodes behind the stream that record their part of each trace. For a node, whose stream is its own, it is
+   * the probability that this node records; 1 or more means always.
+   */
   readonly tracedNodes: number;
 }
 
