@@ -4,6 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+
 /** Thrown if this machine permits no laboratory. The message contains the errors from `unshare`. */
 export class LaboratoryUnavailable extends Error {}
 

@@ -1,8 +1,6 @@
 import type { Laboratory } from "./laboratory.ts";
-/**
- * A namespace in the network, with one address per family. The network imitates one node with two pods and an outside
- * client, for the demo.
- */
+
+/** A namespace in the network, with one address per family. */
 export interface Host {
   /** Name of the namespace. */
   readonly name: string;
@@ -10,7 +8,10 @@ export interface Host {
   readonly v6: string;
 }
 
-/** A client outside the cluster, a node that routes for it, and the pods on that node. */
+/**
+ * A client outside the cluster, a node that routes for it, and the pods on that node: the network of the demo, in which
+ * one node has two pods.
+ */
 export interface Network {
   readonly client: Host;
   readonly node: Host;

@@ -3,6 +3,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
 import type { AgentRequest, Answer, Protocol, ReplyTo } from "./request.ts";
+
 /**
  * The client of an agent, which is a process that sends and answers packets in a network namespace. The agent ends with
  * its laboratory.

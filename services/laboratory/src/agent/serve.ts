@@ -1,6 +1,7 @@
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
+
 /**
  * Answers on the given ports of the given addresses, over TCP and UDP, with one line of JSON that contains `name`, the
  * port and the client's source address, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. On a TCP connection

@@ -5,6 +5,7 @@ import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals } from "./request.ts";
 import { startSending } from "./serve.ts";
+
 /**
  * Sends packets in rounds until enough different names have answered, because each packet reaches a random endpoint.
  */
@@ -14,7 +15,7 @@ export async function ask(request: Ask): Promise<readonly Answer[]> {
   const names = new Set<string>();
   do {
     const round = Array.from({ length: atOnce }, () =>
-      protocol === "tcp" ? askTcp(request) : askUdp(request, sendings),
+      protocol === "tcp" ? askTcp(request) : askUdp(request, askSendings),
     );
     for (const answer of await Promise.all(round)) {
       answers.push(answer);
@@ -92,7 +93,7 @@ async function freshUdpSocket(address: string, from: string | undefined): Promis
  * or ICMP error may be lost on a busy machine. All repetitions come from the same port, so the flow keeps its endpoint
  * and a dead endpoint is not hidden.
  */
-const sendings = 3;
+const askSendings = 3;
 
 /**
  * Sends a datagram from a new port, repeats it up to `times` in all while there is no answer, and returns the answer.
@@ -186,7 +187,7 @@ export interface RunningFlow {
   end(): void;
 }
 
-const everyMs = 15;
+const flowEveryMs = 15;
 /** Time limit for missing answers. Only a flow that has lost packets waits this long. */
 const lateMs = 5_000;
 
@@ -213,7 +214,7 @@ async function openTcp({ address, port, from, isServerSending = false }: Open): 
     if (isServerSending) return;
     total.sent += block.length;
     socket.write(block);
-  }, everyMs);
+  }, flowEveryMs);
   const stop = (reason: string): void => {
     ended ??= reason;
     clearInterval(timer);
@@ -221,6 +222,7 @@ async function openTcp({ address, port, from, isServerSending = false }: Open): 
   socket.on("data", (data) => {
     total.answered += data.length;
     if (name === undefined) {
+      // The server writes its line at once, so the first read contains all of it.
       const [line = ""] = String(data).split("\n");
       ({ name } = JSON.parse(line) as { name: string });
       total.answered -= Buffer.byteLength(line) + 1;
@@ -261,7 +263,7 @@ async function openUdp({ address, port, from }: Open): Promise<RunningFlow> {
   const timer = setInterval(() => {
     total.sent += 1;
     socket.send("who?", port, address);
-  }, everyMs);
+  }, flowEveryMs);
   return {
     look: () => {
       const state = { answered, name, ended: undefined };
