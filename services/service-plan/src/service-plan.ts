@@ -45,8 +45,9 @@ export interface Frontend {
   /** 1 to 65535. */
   readonly port: number;
   /**
-   * The clients that are let through; packets from others are dropped. Undefined for all clients. Has no effect if no
-   * route leads to an endpoint.
+   * The clients that are let through; packets from others are dropped. Undefined for all clients. If no route leads to
+   * an endpoint, only the nftables rules drop packets from others, as in kube-proxy's nftables mode; the other backends
+   * then ignore the sources.
    */
   readonly sources: AllowedSources | undefined;
   /**

@@ -143,7 +143,10 @@ export class NftTable {
     return this.#installed !== undefined;
   }
 
-  /** Puts plans of changed Services into effect, after a {@link syncAll} that succeeded. */
+  /**
+   * Puts plans of changed Services into effect, after a {@link syncAll} that succeeded with the same `plan.node`
+   * (`RuleSet.sync` guarantees this).
+   */
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
     for (const key of touched) this.#elements.put(key, plan.service(key));
     return await this.#commitInUse(committing);

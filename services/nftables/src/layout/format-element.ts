@@ -13,7 +13,7 @@ import {
   unpackSet,
 } from "./elements.ts";
 
-/** A field of an element's key or value. */
+/** A field of an element's key or value: a "number" is part of a packed set or an endpoint id, an "index" a slot. */
 export type Field = "address" | "protocol" | "port" | "number" | "index";
 
 /** Fields of the keys of each set, in order. */

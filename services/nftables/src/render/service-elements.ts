@@ -93,6 +93,7 @@ function renderFrontend(
   }
   if (outside.kind === "refuse") add(isNodePort ? "refused_nodeports" : "refused", "");
   if (outside.kind === "drop") add(isNodePort ? "dropped_nodeports" : "dropped", "");
+  // Also without an endpoint, as in kube-proxy's nftables mode.
   if (sources !== undefined) add("firewall", rangesChain(sources));
   if (kind === "clusterIP" && address !== undefined) {
     elements.push({ set: "cluster_ips", key: addressBytes(address), value: "" });

@@ -236,7 +236,8 @@ function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key
 /**
  * Returns a rule twice, so that its lookup is repeated if it finds nothing. While a transaction is replacing an
  * element, a lookup that began before the transaction may see neither the old element nor the new one; a lookup that
- * begins afterwards sees the new one. Linux 6.17 repeats such lookups itself (docs/design/nft.md).
+ * begins afterwards sees the new one. Linux 6.17 repeats such lookups itself (docs/design/nft.md). Lookups in sets, and
+ * in maps where no key ever gets another value (`picks`, `sticky_sets`), need no repetition.
  */
 function twice(rule: string): readonly string[] {
   return [rule, rule];
