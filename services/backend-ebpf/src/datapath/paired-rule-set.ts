@@ -55,8 +55,8 @@ export class PairedRuleSet implements RuleSet {
 }
 
 /**
- * Returns a plan that keeps the touched Services, because the original plan returns each only once and both halves need
- * it.
+ * Returns a plan that keeps the plans of touched Services: both halves need them, and the original plan would compute
+ * each a second time.
  */
 function planOnce(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>): FamilyPlan {
   const plans = new Map([...touched].map((key) => [key, plan.service(key)] as const));

@@ -293,7 +293,10 @@ export class RedirectEntry implements Entry {
   }
 }
 
-/** Returns the addresses at which node ports answer. Loopback and link-local addresses are never among them. */
+/**
+ * Returns the addresses at which node ports answer, without loopback and link-local addresses. (With "all", the rules
+ * match link-local addresses, too.)
+ */
 function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string[] {
   const chosen = plan.nodePortAddresses === "all" ? localAddresses : plan.nodePortAddresses;
   return chosen.filter(isUsable);
