@@ -11,8 +11,9 @@ const { at, start } = usePrograms();
 interface Typed {
   readonly typed: string;
   readonly code?: number;
+  /** Standard output. Default: nothing. */
   readonly out?: RegExp;
-  /** On standard error. */
+  /** Standard error. Default: nothing. */
   readonly said?: RegExp;
   readonly maxLines?: number;
 }
@@ -26,13 +27,16 @@ describe("a question", () => {
     { typed: `file -i ${input} get service web -o json`, out: /^\{\n {2}"namespace": "default",\n {2}"name": "web"/ },
     { typed: `file -i ${input} get services -o json`, out: /^\{\n {2}"kind": "List",\n {2}"items": \[/ },
     { typed: `file -i ${input} explain web:http --node n1`, out: /^a pod → 10\.0\.0\.1:80\/TCP: FORWARD\n/ },
+    { typed: `file -i ${input} get view n1`, out: /^NAMESPACE/ },
+    { typed: `file -i ${input} get view n1 --service nothing`, said: /^no endpoints found\n$/ },
+    { typed: `file -i ${input} get services -n nothing`, said: /^no Services found\n$/ },
     { typed: `file -i ${input} analyze`, out: /^warning .*\n *→ [\s\S]*\n0 errors, 2 warnings\n$/ },
     { typed: "kube --server http://127.0.0.1:1 get services", code: 1, said: /source\/kube\/services: .*ECONNREFUSED/ },
     { typed: `status --api ${none}1 --api ${none}2`, code: 1, said: /no-such1[\s\S]*no-such2/ },
     { typed: `status --api ${none}1,${none}2`, code: 1, said: /no-such1[\s\S]*no-such2/ },
     { typed: "delete service web", code: 2, said: /Hint: use kubectl/ },
     { typed: "file -i missing.yaml get services", code: 1, said: /missing\.yaml: cannot be read/ },
-  ])("kpng $typed", async ({ typed, code = 0, out = /^/, said = /^/, maxLines = 1_000 }) => {
+  ])("kpng $typed", async ({ typed, code = 0, out = /^$/, said = /^$/, maxLines = 1_000 }) => {
     const program = start(kpngMain, typed.split(" "));
     expect([await program.ended, program.stderr()]).toEqual([code, expect.stringMatching(said)]);
     expect(program.stdout()).toMatch(out);
