@@ -50,6 +50,14 @@ function findingsOf(services: readonly Service[], endpoints: EndpointsByService 
   return watched.lines();
 }
 
+test("a deleted Service has no findings, even if the zones of the nodes change at the same time", () => {
+  const watched = new Watched();
+  watched.replace([service()], {});
+  expect(watched.lines()).toEqual(["warning service/ns/web: it has no endpoints: connections are refused"]);
+  watched.replace([], {}, [cidrNode({ zone: "z2" })]);
+  expect(watched.lines()).toEqual(["warning watcher: it holds no Service"]);
+});
+
 test("a cluster in order has no findings", () => {
   const services = [
     service(),

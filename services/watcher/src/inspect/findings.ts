@@ -69,7 +69,9 @@ export class Findings {
     const zonesText = zones.sort().join(" ");
     const areZonesSame = zonesText === this.#zones;
     this.#zones = zonesText;
+    // Findings about zone hints depend on all zones, so with other zones every Service is examined again.
     const base = areZonesSame ? before : emptySnapshot;
+    if (!areZonesSame) this.#byService.clear();
     const changed = new Set([
       ...snapshot.services.changedKeys(base.services),
       ...snapshot.slicesByService.changedKeys(base.slicesByService),
