@@ -11,13 +11,7 @@ import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { protocolMessage } from "./cluster-rows.ts";
 import { type Decision, decisionRow, explainService } from "./explain-service.ts";
-import {
-  countsAsLocal,
-  type ExplainedFrontend,
-  findFrontend,
-  type Packet,
-  type ProxySettings,
-} from "./find-frontend.ts";
+import { countsAsPod, type ExplainedFrontend, findFrontend, type Packet, type ProxySettings } from "./find-frontend.ts";
 
 /**
  * Explains step by step what happens to a packet on a node, based on the plan of the node's proxy. Lists the endpoints,
@@ -197,7 +191,7 @@ function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxyS
 }
 
 function senderOf(packet: Packet, settings: ProxySettings): Sender {
-  if (countsAsLocal(packet, settings)) return "pod";
+  if (countsAsPod(packet, settings)) return "pod";
   return packet.source === SourceKind.NODE ? "node" : "outside";
 }
 

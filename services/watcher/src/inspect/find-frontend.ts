@@ -43,7 +43,7 @@ export function sourceKindOf(address: string, ofNode: readonly string[], setting
 }
 
 /** True if the proxy treats the sender as part of the cluster, so that its connections are not masqueraded. */
-export function countsAsLocal({ source, sourceAddress }: Packet, settings: ProxySettings): boolean {
+export function countsAsPod({ source, sourceAddress }: Packet, settings: ProxySettings): boolean {
   if (settings.clusterCIDRs === "unknown") return false;
   return sourceAddress === undefined ? source === SourceKind.POD : isInAny(sourceAddress, settings.clusterCIDRs);
 }

@@ -30,6 +30,7 @@ export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevi
     recordSpan(tracing, received, { startMs, endMs: beganAtMs, parent: traceparent });
     recordSpan(tracing, "store.apply", { startMs: beganAtMs, endMs: storedAtMs, parent: traceparent });
     span.end({ endMs: storedAtMs, attributes: describe(update) });
+    // For a trace of the upstream watcher, that watcher has chosen how many of our nodes record their part.
     const nodes = parent === undefined ? tracedNodes : (upstream?.tracedNodes ?? 0);
     return { revision, storedAtMs, traceparent, nodes };
   };

@@ -11,7 +11,7 @@ import { currentResourceVersion, type ListLimits, listObjects, type WatchEvent, 
  * | State | Does | Next |
  * |---|---|---|
  * | list | lists until a list is complete and applied | watch |
- * | watch | watches from the version at which the list or the previous watch ended | check after a lost connection; list on `requestList`, and after any other failure that a list may repair; else watch |
+ * | watch | watches from the version at which the list or the previous watch ended | check after a lost connection, a refusal (401, 403, 429, 503) or an end within a second; list on `requestList` and after any other failure; else watch |
  * | check | compares the server's resourceVersion with ours | list if the server's is older; else watch |
  *
  * While mass deletions wait for confirmation (see `Source`), the watch goes on, and a timer requests the second list.
@@ -195,7 +195,7 @@ export class Reflector {
   }
 }
 
-/** Minimum duration of a watch that may be retried without a delay, in milliseconds. */
+/** Minimum duration of a watch that may be retried without a delay and a check, in milliseconds. */
 const minHealthyMs = 1_000;
 
 /**

@@ -103,6 +103,7 @@ class Bucket {
 /** Returns the index of a class. */
 export function classIndex(snapshot: Snapshot, viewClass: ViewClass): BucketIndex {
   const indexed = indexedClass(snapshot, viewClass);
+  // Whichever snapshot is newer, few Services differ from the newest index; without one, all Services are indexed.
   const { newest } = indexes;
   const base = indexes.at(newest).get(indexed.key);
   return getOrMake(indexes.at(snapshot), indexed.key, () => ({

@@ -60,10 +60,11 @@ function* changedFrames(before: Snapshot, snapshot: Snapshot, request: GlobalReq
 /** Number of objects that are compared before other work gets a turn; comparing them takes a few milliseconds. */
 const keysPerSlice = 100;
 
-const cluster = 3;
+// Indexes into `order.sections`.
 const nodes = 0;
 const services = 1;
 const endpoints = 2;
+const cluster = 3;
 
 /** KPNG's order (`store2globaldiff.go:87`). */
 const order: Order = {

@@ -54,7 +54,7 @@ export function makeCallHandler(
   stop: AbortSignal,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
   const { log, tokens, keepalive } = options;
-  const watch = makeGrpcWatch({ ...options, refusals, admission, pingMs: keepalive?.intervalMs ?? standardPingMs });
+  const takeWatch = makeGrpcWatch({ ...options, refusals, admission, pingMs: keepalive?.intervalMs ?? standardPingMs });
   const route = makeConnectHandler({
     log,
     routes: makeRoutes({ ...options, refusals }, stop),
@@ -99,7 +99,7 @@ export function makeCallHandler(
     withTokenRights({ request, response, rights, leave: connection.leaving.signal }, tokens, (call) => {
       const callClass = classOf(request.url, call.rights);
       if (!slot.move(callClass, nodeOf(call.rights))) refuse(callClass);
-      else if (!watch(call, connection)) route(call);
+      else if (!takeWatch(call, connection)) route(call);
     });
   };
 }

@@ -46,7 +46,7 @@ export class Scheduler {
   /** Time spent on work since the event loop's last turn. */
   #usedMs = 0;
   /** Time at which the last piece of work ended. */
-  #ranMs = 0;
+  #endedAtMs = 0;
   #hasConnected = false;
   #isTurning = false;
   #isWorking = false;
@@ -101,8 +101,8 @@ export class Scheduler {
       lane.take()?.();
     } finally {
       this.#isWorking = false;
-      this.#ranMs = this.#now();
-      const costMs = this.#ranMs - startMs;
+      this.#endedAtMs = this.#now();
+      const costMs = this.#endedAtMs - startMs;
       this.#usedMs += costMs;
       this.#charge(costMs);
     }
@@ -118,7 +118,8 @@ export class Scheduler {
     this.#isTurning = true;
     setImmediate(() => {
       this.#isTurning = false;
-      if (this.#settled.size + this.#first.size > 0) this.#charge(Math.min(maxBetweenMs, this.#now() - this.#ranMs));
+      if (this.#settled.size + this.#first.size > 0)
+        this.#charge(Math.min(maxBetweenMs, this.#now() - this.#endedAtMs));
       this.#usedMs = 0;
       const maxMs = this.#maxSliceMs;
       this.#hasConnected = false;
