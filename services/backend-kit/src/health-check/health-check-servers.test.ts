@@ -156,6 +156,17 @@ test("an address that cannot be bound does not close the port on the other addre
     expect(await metrics.metrics()).toContain("health_checks_not_listening 1\n");
   }));
 
+test("a link-local address gets no listener, because it cannot be bound without a zone", () =>
+  run(async ({ servers, lines }) => {
+    const port = await unusedPort();
+    const addresses = () => ({ ...local, v6: { kind: "listed", addresses: ["fe80::1", "::1"] } }) as const;
+    const { service: v4 } = balanced(port);
+    const dual = { ...v4, clusterIPs: { v4: ["10.96.0.1"], v6: ["fd00::1"] } };
+    await servers.sync({ view: view([{ service: dual, endpoints: [] }]), addresses });
+    expect(await ask(port, undefined, "::1")).toMatchObject({ status: 503 });
+    expect([servers.failures, lines]).toEqual([[], []]);
+  }));
+
 test("an address that the node gains later answers without a new view", () =>
   run(async ({ servers, waits }) => {
     const port = await unusedPort();

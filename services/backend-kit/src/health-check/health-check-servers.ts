@@ -166,7 +166,11 @@ export class HealthCheckServers {
     const addresses = this.#checks.size === 0 ? undefined : this.#addresses();
     for (const [check, { family, port }] of this.#checks) {
       const chosen = addresses?.[family];
-      const hosts = chosen?.kind === "listed" ? chosen.addresses : [family === "v4" ? "0.0.0.0" : "::"];
+      // As in `planNode`, leave out link-local addresses: without a zone, they cannot be bound.
+      const hosts =
+        chosen?.kind === "listed"
+          ? chosen.addresses.filter((address) => !address.startsWith("fe80:"))
+          : [family === "v4" ? "0.0.0.0" : "::"];
       for (const host of hosts) {
         desired.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
       }
@@ -292,8 +296,8 @@ export function desiredChecks(view: NodeView, key: ServiceKey): readonly Desired
 export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**
- * Returns the current addresses of this machine at which node ports answer. Health-check node ports follow the same
- * rule (`--nodeport-addresses`) as other node ports.
+ * Returns the current addresses of this machine that the rule for node ports selects (`--nodeport-addresses`).
+ * Health-check node ports follow it, too. Loopback and link-local addresses are included; see `selectsAddress`.
  *
  * `local` holds the node's own addresses; default: the addresses of all interfaces.
  */
