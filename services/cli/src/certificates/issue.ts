@@ -51,11 +51,14 @@ const dayMs = 86_400_000;
 /** Certificates become valid this long before they are issued, for machines whose clock is slow. */
 const slackMs = 3_600_000;
 
+/** A key that can be written to a file, and an extension that a verifier must understand. */
+const [extractable, critical] = [true, true];
+
 cryptoProvider.set(webcrypto);
 
 /** Makes a CA with a new key. The CA cannot sign further CAs. */
 async function createAuthority(now: Date): Promise<PemPair> {
-  const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  const keys = await webcrypto.subtle.generateKey(algorithm, extractable, ["sign", "verify"]);
   const certificate = await X509CertificateGenerator.createSelfSigned({
     name: [{ CN: ["kpng CA"] }],
     notBefore: new Date(now.getTime() - slackMs),
@@ -63,8 +66,8 @@ async function createAuthority(now: Date): Promise<PemPair> {
     signingAlgorithm: algorithm,
     keys,
     extensions: [
-      new BasicConstraintsExtension(true, 0, true),
-      new KeyUsagesExtension(KeyUsageFlags.keyCertSign | KeyUsageFlags.cRLSign, true),
+      new BasicConstraintsExtension(true, 0, critical),
+      new KeyUsagesExtension(KeyUsageFlags.keyCertSign | KeyUsageFlags.cRLSign, critical),
       await SubjectKeyIdentifierExtension.create(keys.publicKey),
     ],
   });
@@ -79,7 +82,7 @@ export async function issueCertificate(
 ): Promise<PemPair> {
   const issuer = new X509Certificate(authority.certificate);
   const signingKey = createPrivateKey(authority.key).toCryptoKey(algorithm, false, ["sign"]);
-  const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
+  const keys = await webcrypto.subtle.generateKey(algorithm, extractable, ["sign", "verify"]);
   const end = Math.min(now.getTime() + days * dayMs, issuer.notAfter.getTime());
   const certificate = await X509CertificateGenerator.create({
     subject: [{ CN: [commonName] }],
@@ -90,8 +93,8 @@ export async function issueCertificate(
     publicKey: keys.publicKey,
     signingKey,
     extensions: [
-      new BasicConstraintsExtension(false, undefined, true),
-      new KeyUsagesExtension(KeyUsageFlags.digitalSignature, true),
+      new BasicConstraintsExtension(false, undefined, critical),
+      new KeyUsagesExtension(KeyUsageFlags.digitalSignature, critical),
       new ExtendedKeyUsageExtension([ExtendedKeyUsage[usage === "server" ? "serverAuth" : "clientAuth"]]),
       new SubjectAlternativeNameExtension([...names]),
       await SubjectKeyIdentifierExtension.create(keys.publicKey),

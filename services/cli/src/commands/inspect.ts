@@ -73,6 +73,7 @@ export const remoteOptions: readonly OptionSpec[] = [
     ...apiAddresses,
     parse: (text, previous) => {
       try {
+        // Only the syntax: whether TLS files are given is not known yet.
         for (const address of text.split(",")) parseApiAddress(address, false);
       } catch (error) {
         throw new InvalidArgumentError((error as Error).message);
