@@ -39,7 +39,7 @@ export interface RunProxyOptions {
 
 /**
  * Runs `proxyBackend` with rule sets of the test, following a watcher of the test (`startFakeWatcher`).
- * `serve-task.slow.test.ts` calls it in nearly every test.
+ * `proxy-task.slow.test.ts` calls it in nearly every test.
  */
 export async function runProxy(
   ruleSets: readonly RuleSet[],
