@@ -44,10 +44,11 @@ interface UserspaceSettings {
 }
 
 /**
- * Returns the settings from parsed options. Each instance has its own table, named `kpng-user`, or `kpng-` followed by
- * a hash of the service proxy name. Errors: BAD_OPTION.
+ * Returns the settings from parsed options. Each instance has its own table, named `kpng-user`, or `kpng-user-` followed
+ * by a hash of the service proxy name. kpng-nft has the names without `user`, and this backend deletes the table that it
+ * finds. Errors: BAD_OPTION.
  */
-function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
+export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const given = (Array.isArray(options.map) ? options.map : []).map(String);
   if (options.once === true && options.dryRun !== true) {
@@ -57,7 +58,7 @@ function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string)
   return {
     mapAddresses: given.length === 0 ? undefined : mapAddresses(given),
     localPorts,
-    tableName: serviceProxyName === "" ? "kpng-user" : `kpng-${hash}`,
+    tableName: serviceProxyName === "" ? "kpng-user" : `kpng-user-${hash}`,
     traffic: {
       tcp: {
         // The same as the conntrack timeout that kube-proxy sets for idle connections.

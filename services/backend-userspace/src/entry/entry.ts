@@ -119,8 +119,9 @@ interface MapEntryOptions {
 
 /**
  * The entry that needs no privileges: each service port has a local port at one address, and the mapping is printed. It
- * works like a port-forward to all Services together, e.g. on a developer's machine. All frontends of a service port
- * lead to the same endpoints, so only the first one is mapped.
+ * works like a port-forward to all Services together, e.g. on a developer's machine. Only the first frontend of a service
+ * port is mapped, normally a cluster IP: the others lead to the same endpoints or, with external policy Local, to some of
+ * them.
  *
  * *Shape of a line:* `default/web:http TCP 10.96.0.1:80 -> 127.0.0.1:20173`.
  */
