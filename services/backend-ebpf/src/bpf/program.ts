@@ -125,6 +125,7 @@ export function loadProgram(
     code.writeUInt8((code.readUInt8(at + 1) & 15) | (pseudoMap << 4), at + 1);
     code.writeInt32LE(map, at + 4);
   }
+  // Type, number of instructions, instructions, licence, attach type; then the name.
   const attribute = makeAttribute(144, [0, type], [4, code.length / 8], [8, code], [16, licence], [68, attachType]);
   attribute.write(name.slice(0, 15), 48, "latin1");
   let result = bpf(loadCommand, attribute);
@@ -170,6 +171,7 @@ export function attachPinned(program: LoadedProgram, cgroup: string, path: strin
   try {
     const info = existing === undefined ? undefined : readInfo(`link ${path}`, existing, Buffer.alloc(64));
     const isThere = info !== undefined && leadsTo(info, cgroup);
+    // At offset 8 is the id of the link's program.
     if (isThere && info.readUInt32LE(8) === program.id) return "none";
     if (isThere && existing !== undefined) {
       requireBpf(

@@ -25,6 +25,7 @@ export const sizes = {
   frontendKey: 20,
   slot: 40,
   endpoint: 24,
+  peer: 36,
   config: 16,
 } as const;
 
@@ -54,7 +55,7 @@ export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly N
     make("slots", "array", [4, sizes.slot, 2 * maxFrontends], mappable),
     make("endpoints", "array", [4, sizes.endpoint, 2 * maxEndpoints], mappable),
     make("node_addresses", "hash", [16, 4, 4_096], noPreallocation),
-    make("peers", "socketStorage", [4, 36, 0], noPreallocation),
+    make("peers", "socketStorage", [4, sizes.peer, 0], noPreallocation),
     make("config", "array", [4, sizes.config, 2]),
   ];
 }
