@@ -16,7 +16,7 @@ export function collectWhenIdle(): void {
   let live = memoryInUse();
   let last = performance.eventLoopUtilization();
   let wasBusy = true;
-  let savingChecks = 0;
+  let saverChecksLeft = 0;
   setInterval(() => {
     const now = performance.eventLoopUtilization();
     const { utilization } = performance.eventLoopUtilization(now, last);
@@ -24,14 +24,14 @@ export function collectWhenIdle(): void {
     wasBusy ||= utilization >= busyShare;
     const bytes = memoryInUse();
     live = Math.min(live, bytes);
-    if (savingChecks > 0) {
-      savingChecks -= 1;
-      if (savingChecks === 0) setFlagsFromString("--no-memory-saver-mode");
+    if (saverChecksLeft > 0) {
+      saverChecksLeft -= 1;
+      if (saverChecksLeft === 0) setFlagsFromString("--no-memory-saver-mode");
       return;
     }
     if (!isWorthCollecting({ wasBusy, utilization, bytes, liveBytes: live })) return;
     wasBusy = false;
-    savingChecks = savedChecks;
+    saverChecksLeft = saverChecks;
     // In this mode, V8 follows a collection with another one that returns free pages. Otherwise V8 may postpone that
     // second collection while other processes use the cores, because it mistakes their load for activity of this
     // process. The mode is not kept longer than needed, because it makes V8 save memory at the expense of speed. A
@@ -68,7 +68,7 @@ const checkMs = 3_000;
 /**
  * Number of checks for which V8's memory-saver mode stays on after a collection; V8 returns free pages after 8 to 12 s.
  */
-const savedChecks = 5;
+const saverChecks = 5;
 
 /**
  * A process is idle if its event loop is busy for less than this share. A change to 1 000 nodes takes 4 % of a second,
