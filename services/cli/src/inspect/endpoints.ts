@@ -45,7 +45,7 @@ function formatPorts({ ports }: Endpoint): string {
     .join(",");
 }
 
-/** Formats the conditions: "ready", "not ready", "terminating, serving". */
+/** *Shape:* "ready", "ready, terminating" (publishNotReadyAddresses), "terminating, serving", "terminating", "not ready". */
 function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
   if (isReady) return isTerminating ? "ready, terminating" : "ready";
   if (isTerminating) return isServing ? "terminating, serving" : "terminating";
@@ -63,6 +63,7 @@ export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
     { title: "POD", cell: ({ pod }) => pod },
     { title: "NODE", cell: ({ node }) => node },
     { title: "REASON", cell: ({ text }) => text },
+    // The watcher sends it to the node, which may use it only for old UDP flows.
     { title: "SENT", cell: ({ isTold }) => (isTold ? "yes" : "no"), isWide: true },
     { title: "SETS", cell: formatSets, isWide: true },
     { title: "SLICE", cell: ({ slice }) => slice, isWide: true },
