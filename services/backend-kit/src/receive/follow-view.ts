@@ -49,13 +49,13 @@ export type ConnectionState =
    * stream had already brought the whole view, it is used as it is.
    */
   | { readonly kind: "diverged" }
-  /** A state older than the current one was accepted, because no watcher offered a newer state. */
+  /** A state in doubt (see `ForwardGate`) was accepted, because no watcher offered a better one. */
   | { readonly kind: "older" }
   /**
    * The watcher asked the client to reconnect to another replica (moved), or it is busy (refused). Neither is a fault.
    */
   | { readonly kind: "moved" | "refused"; readonly reason: string }
-  /** The watcher offered a state older than the current one. That state is not applied; another watcher is tried. */
+  /** The watcher offered a state in doubt, most often an older one. It is not applied; another watcher is tried. */
   | { readonly kind: "behind"; readonly reason: string }
   | { readonly kind: "lost"; readonly reason: string };
 

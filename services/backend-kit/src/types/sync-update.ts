@@ -107,7 +107,7 @@ export interface Batch {
    * view, so the digest must be wrong, and `watchBatches` checks no further digests in the stream.
    */
   readonly isDigestWrong?: boolean | undefined;
-  /** True if the state is older than the current one, but no watcher has offered a newer state for some time. */
+  /** True if the state is in doubt (see `ForwardGate`), but no watcher has offered a better one for some time. */
   readonly isOlder?: boolean | undefined;
   readonly changes: readonly ViewChange[];
   /** Revision of the watcher's store; 0 from a Go watcher. */
