@@ -38,6 +38,7 @@ test.each([
   { what: "is another JSON file", content: '{"kind":"head"}\n', at: "line 1:" },
   { what: "has a later format", content: '{"kpngRecording":2,"kind":"head"}\n', at: "line 1:" },
   { what: "has no head", content: text(op), at: "line 1:" },
+  { what: "has a line that is not an object", content: `${text(head)}null\n`, at: "r, line 2:" },
   { what: "has a line of unknown kind", content: `${text(head)}{"kind":"song"}\n`, at: "line 2:" },
   { what: "has an invalid operation", content: `${text(head)}{"kind":"op","atMs":1,"op":{"Set":3}}\n`, at: "line 2:" },
   { what: "has an invalid time", content: `${text(head)}{"kind":"op","atMs":"x","op":{}}\n`, at: "line 2:" },

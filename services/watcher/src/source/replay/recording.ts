@@ -3,6 +3,7 @@ import { readFileSync, statSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { fromJson, type JsonObject, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../watcher-error.ts";
 
@@ -46,7 +47,8 @@ function parseLine(text: string, index: number, name: string): RecordingLine {
   } catch (cause) {
     throw bad(where, `not JSON: ${reasonOf(cause)}`);
   }
-  if (index === 0 && line?.kpngRecording !== formatVersion) {
+  if (!isRecord(line)) throw bad(where, "not a JSON object");
+  if (index === 0 && line.kpngRecording !== formatVersion) {
     throw bad(where, `not the head of a recording in format ${formatVersion}`);
   }
   const { kind, atMs = 0 } = line;
