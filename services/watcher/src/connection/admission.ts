@@ -166,6 +166,7 @@ export class Admission {
     }
     if (all <= maxRequestBytes) return;
     for (const [session, bytes] of [...bySession].sort(([, a], [, b]) => b - a)) {
+      // This leaves some room, so that the next chunk does not end further connections.
       if (all <= (maxRequestBytes * 3) / 4) break;
       all -= bytes;
       const fields = { held: inMebibytes(bytes), limit: inMebibytes(maxRequestBytes) };
@@ -182,6 +183,7 @@ export function refuseStream(stream: ServerHttp2Stream): void {
   stream.destroy();
 }
 
+/** The place of one call within the limits. */
 export interface CallSlot {
   /**
    * Moves the call to another class and node. If a limit is reached, the call loses its slot and the result is false.

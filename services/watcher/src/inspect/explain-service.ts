@@ -47,6 +47,7 @@ export function explainService(
       const isInSet = use !== undefined && (use.cluster || use.local);
       decisions.push({
         ...identity(namespace, name, one, family, port),
+        // An external program gets the node's view, so for it, the choice among endpoints counts.
         isUsed: (refused === undefined || refused === "external-program") && isInSet,
         reason: refused ?? overall(use, reasons),
         use,

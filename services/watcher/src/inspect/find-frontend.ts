@@ -24,9 +24,11 @@ export interface Packet {
 export interface ProxySettings {
   /** "unknown" if the proxy has no cluster CIDRs and cannot distinguish pods from other senders. */
   readonly clusterCIDRs: readonly string[] | "unknown";
+  /** True if the proxy masquerades all traffic to cluster IPs (`--masquerade-all`). */
   readonly isMasqueradeAll: boolean;
   /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
   readonly nodePortAddresses: readonly string[];
+  /** True if loopback addresses accept node ports, too. */
   readonly isLocalhostNodePorts: boolean;
   /** Addresses of the node in addition to the addresses in its status. */
   readonly moreNodeAddresses: readonly string[];

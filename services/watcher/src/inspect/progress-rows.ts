@@ -158,6 +158,7 @@ export function nodeProgress(
   return new Map([...named].sort(compareText).map((name) => [name, progressOf(name)]));
 }
 
+/** The numbers of the states that subscribers have ascend from the best to the worst. */
 function worstOf(states: readonly ApplyState[]): ApplyState {
   return states.toSorted((one, other) => other - one)[0] ?? ApplyState.ABSENT;
 }

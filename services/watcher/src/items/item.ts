@@ -21,6 +21,7 @@ export interface Item {
 export interface Order {
   /** The set of each section in KPNG's protocol, by index. Two sections may have the same set. */
   readonly sections: readonly SetName[];
+  /** The order of the operations in a batch: all puts, or all deletes, of one section after another. */
   readonly phases: readonly Phase[];
 }
 

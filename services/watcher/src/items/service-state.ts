@@ -191,6 +191,7 @@ export function serviceAt(snapshot: Snapshot, key: string, { proxyName }: ViewCl
   return state?.service.proxyName === proxyName ? state : undefined;
 }
 
+/** Returns {@link ServiceState.sharedItems}; none if the Service does not exist or is for another proxy. */
 export function sharedItemsAt(snapshot: Snapshot, key: string, viewClass: ViewClass): readonly Item[] {
   return serviceAt(snapshot, key, viewClass)?.sharedItems(viewClass) ?? noItems;
 }

@@ -76,6 +76,7 @@ export function isChosen(rule: SetRule, candidate: Candidate, { name, zone }: Ch
   }
 }
 
+/** The fields of an endpoint that decide the choice. */
 export type Candidate = Pick<Endpoint, "conditions" | "nodeName" | "hintedZones" | "hintedNodes">;
 
 export interface ChoosingNode {

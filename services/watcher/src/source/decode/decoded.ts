@@ -62,6 +62,7 @@ export function showPath(path: FieldPath): string {
     .join("");
 }
 
+/** Formats a value for messages, with at most 80 characters. */
 export function show(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
