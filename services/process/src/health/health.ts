@@ -4,7 +4,7 @@ export interface PartHealth {
   readonly isHealthy: boolean;
   /** False until the part can serve. */
   readonly isReady: boolean;
-  /** Why the part is not healthy or not ready; "" if it is both. */
+  /** Why the part is not healthy or not ready, or a warning although it is both; "" if there is nothing to report. */
   readonly reason: string;
 }
 

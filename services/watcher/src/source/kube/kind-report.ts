@@ -14,6 +14,8 @@ export class KindReport {
   readonly #log: Log;
   #isListed = false;
   #isFailing = false;
+  /** Why deletions wait for another list; undefined if none wait. */
+  #heldReason: string | undefined;
 
   constructor(kind: Kind, { metrics, health, log }: ReportOptions) {
     this.#kind = kind;
@@ -31,7 +33,8 @@ export class KindReport {
     this.#reached();
     this.#log.info("objects listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
     this.#isListed = true;
-    this.#setReady();
+    this.#heldReason = undefined;
+    this.#setWorking();
   }
 
   /** Reports that a watch ended normally. */
@@ -60,11 +63,12 @@ export class KindReport {
     this.#log.info("listing all objects again", { reason });
   }
 
-  /** Reports that the deletions in a list are held back until another list, which begins after `retryMs`. */
+  /** Reports, after `listed`, that deletions of that list are held back until another one, which begins after `retryMs`. */
   deletionsHeld({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;
-    this.#health.set(this.#part, { isHealthy: false, isReady: true, reason });
+    this.#heldReason = reason;
+    this.#setWorking();
     this.#log.error("a list of the API server lacks most objects: not deleting them until a second list confirms it", {
       reason,
       retryMs,
@@ -76,7 +80,7 @@ export class KindReport {
     this.#reached();
     if (!this.#isFailing) return;
     this.#log.info("API server answers again");
-    this.#setReady();
+    this.#setWorking();
   }
 
   /** Reports that an object is invalid. `problem` is undefined if it was reported before. */
@@ -120,9 +124,12 @@ export class KindReport {
     this.#metrics.connected.set({ source: "kube", kind: this.#kind }, Number(isConnected));
   }
 
-  #setReady(): void {
-    if (this.#isListed) this.#health.setReady(this.#part);
+  /** Sets the health of a kind whose requests succeed. While deletions wait, it stays unhealthy. */
+  #setWorking(): void {
     this.#isFailing = false;
+    const reason = this.#heldReason;
+    if (reason !== undefined) this.#health.set(this.#part, { isHealthy: false, isReady: true, reason });
+    else if (this.#isListed) this.#health.setReady(this.#part);
   }
 }
 
