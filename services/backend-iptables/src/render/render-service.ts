@@ -143,7 +143,10 @@ interface PortChains {
 /** The route of packets from each kind of sender. */
 export type Routes = Readonly<Record<Sender, Route>>;
 
-/** Names the chains of a Service port. */
+/**
+ * Names the chains of a Service port. The routes of one cluster IP and one other frontend suffice, because all cluster
+ * IPs of a port have the same routes, and so have all its other frontends.
+ */
 function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
   const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;

@@ -54,7 +54,7 @@ export class Gate {
 /** What happens to new clients of a frontend, taken together. */
 export type Verdict = "serve" | "refuse" | "drop";
 
-/** Returns "serve" if any client has an endpoint. */
+/** Returns "serve" if any client has an endpoint; otherwise all routes have the same kind. */
 export function verdictOf({ routes }: Frontend): Verdict {
   const kinds = (["pod", "node", "outside"] satisfies Sender[]).map((sender) => routes[sender].kind);
   if (kinds.includes("balance")) return "serve";

@@ -124,6 +124,7 @@ export type FrontendKind =
    */
   | "local";
 
+/** In the order of their numbers, which the rules compare with `>=` and `<` (`balanceChains`): "local" is the highest. */
 const kinds: readonly FrontendKind[] = ["plain", "masqueradeUnlessPod", "masquerade", "local"];
 
 /** Bits of a packed set, from the lowest: 13 for the number of endpoints, 17 for the id, 2 for the kind. */
@@ -167,5 +168,8 @@ export function unpackSet(value: number): PackedSet {
   return { kind, id: Math.floor(value / 2 ** countBits) % 2 ** idBits, count: value % 2 ** countBits };
 }
 
-/** The lowest id of an endpoint in `sticky_endpoints`, chosen so that an endpoint id is never mistaken for a set id. */
+/**
+ * The lowest id of an endpoint in `sticky_endpoints`, chosen so that an endpoint id is never mistaken for a packed set id
+ * without its kind.
+ */
 export const firstEndpointId = 0x8000_0000;

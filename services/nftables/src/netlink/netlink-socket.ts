@@ -1,7 +1,7 @@
 import { createRequire } from "node:module";
 import { CodedError } from "@kpng/process/process-error.ts";
 
-/** Error codes of kpng-nft. `docs/errors.md` explains each. */
+/** Error codes of the nftables rules, in kpng-nft and kpng-ebpf. `docs/errors.md` explains each. */
 type BackendNftErrorCode =
   | "NETLINK_UNAVAILABLE"
   | "COMMIT_REJECTED"
@@ -9,7 +9,7 @@ type BackendNftErrorCode =
   | "NFT_UNSUPPORTED"
   | "TABLE_NOT_OURS";
 
-/** An error of the nft backend. */
+/** An error of the nftables rules. */
 export class BackendNftError extends CodedError<BackendNftErrorCode> {
   override readonly name = "BackendNftError";
 }

@@ -74,7 +74,7 @@ export async function readElements(
 
 /**
  * Returns the slot values of each endpoint set, in slot order, keyed by the id of the set. Sets with a gap between
- * their slots are left out.
+ * their slots are left out, because `EndpointSets` cannot adopt them.
  */
 export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<number, readonly ElementBytes[]> {
   const slotsOfId = new Map<number, ElementBytes[]>();

@@ -54,6 +54,7 @@ export class EndpointSets {
    */
   put(name: string, map: SlotMap, endpoints: readonly ElementBytes[]): { readonly id: number; readonly count: number } {
     const known = this.#sets.get(name);
+    // The port gained or lost affinity.
     if (known !== undefined && known.map !== map) this.delete(name);
     const set = this.#sets.get(name) ?? { id: this.#nextId(), map, slots: [] };
     this.#sets.set(name, set);

@@ -5,7 +5,8 @@ import { type ChainAddition, writeMaskRule, writePickRule } from "../netlink/tra
 
 /**
  * Name of a chain that marks our tables. A table without this chain either is not ours or has sets that this version
- * does not expect.
+ * does not expect. The number must change with the types of the sets and the meaning of their elements, because a start
+ * keeps the elements that it finds.
  */
 export const layoutChain = "kpng_layout_1";
 
