@@ -10,10 +10,10 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** Checks versions beside a program nft that prints `said`. */
-async function check(said: string, kernel: string): Promise<string> {
+/** Checks versions beside a program nft that prints `said` and exits with `status`. */
+async function check(said: string, kernel: string, status = 0): Promise<string> {
   const nft = join(folder, "nft");
-  await writeFile(nft, `#!/bin/sh\necho '${said}'\n`);
+  await writeFile(nft, `#!/bin/sh\necho '${said}'\nexit ${status}\n`);
   await chmod(nft, 0o755);
   vi.stubEnv("PATH", folder);
   try {
@@ -36,4 +36,10 @@ test.each([
   const text = await check(said, kernel);
   if (expected === "ok") expect(text).toBe("ok");
   else expect(text).toContain(`[NFT_UNSUPPORTED] ${expected}`);
+});
+
+test("an nft that fails is as unsupported as one that is too old", async () => {
+  expect(await check("nftables v1.0.6 (Lester Gooch #5)", "6.1.0", 127)).toContain(
+    "[NFT_UNSUPPORTED] nft --version failed",
+  );
 });

@@ -18,17 +18,21 @@ const timeoutMs = 300_000;
  * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_UNSUPPORTED.
  */
 export async function applyNft(commands: string): Promise<void> {
-  await runNft(["nft", "-f", "-"], commands);
+  await runNft(["nft", "-f", "-"], commands, "COMMIT_REJECTED");
 }
 
-/** Rejects if nft or the kernel is too old. Errors: NFT_UNSUPPORTED. */
+/** Rejects if nft does not run, or if nft or the kernel is too old. Errors: NFT_UNSUPPORTED. */
 export async function checkVersions(kernelRelease: string): Promise<void> {
-  const output = await runNft(["nft", "--version"], "");
+  const output = await runNft(["nft", "--version"], "", "NFT_UNSUPPORTED");
   requireVersion("nft", output, oldestNft);
   requireVersion("the kernel", kernelRelease, oldestKernel);
 }
 
-async function runNft(command: readonly string[], stdin: string): Promise<string> {
+async function runNft(
+  command: readonly string[],
+  stdin: string,
+  failure: "COMMIT_REJECTED" | "NFT_UNSUPPORTED",
+): Promise<string> {
   const end = await runProgram(command, { timeoutMs, stdin });
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
   const [program = ""] = command;
@@ -38,7 +42,7 @@ async function runNft(command: readonly string[], stdin: string): Promise<string
   const lines = stdin.split("\n").length - 1;
   const input = stdin === "" ? "" : ` for ${lines} lines`;
   const text = `${command.join(" ")} failed${input} (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
-  throw new BackendNftError("COMMIT_REJECTED", text);
+  throw new BackendNftError(failure, text);
 }
 
 /** Rejects the version found in the output of a program if it is older than `oldest`. Errors: NFT_UNSUPPORTED. */
