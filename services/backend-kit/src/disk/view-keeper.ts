@@ -53,6 +53,7 @@ export class ViewKeeper implements SyncObserver {
   readonly #changed = new Wakeup();
   readonly #bootId = readBootId();
   #view: NodeView | undefined;
+  /** True if `#view` is not on disk yet. */
   #isDirty = false;
   #failure = "";
 

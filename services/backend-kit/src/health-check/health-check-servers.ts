@@ -76,9 +76,12 @@ interface Listener {
 export class HealthCheckServers {
   readonly #options: HealthCheckServersOptions;
   readonly #missing: Gauge;
+  /** Health checks to answer, by {@link keyOf}. */
   readonly #checks = new Map<string, DesiredCheck>();
+  /** By check, host and port. */
   readonly #listeners = new Map<string, Listener>();
   #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
+  /** The last step; see `#next`. */
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: HealthCheckServersOptions) {

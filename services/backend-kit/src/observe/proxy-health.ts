@@ -51,6 +51,7 @@ interface HealthAnswer {
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;
   readonly #families = new Map<Family, FamilyHealth>();
+  /** Start of the running sync; undefined between syncs. */
   #runningSinceMs: number | undefined;
   #isNodeEligible = true;
   #isNodeKnown = true;

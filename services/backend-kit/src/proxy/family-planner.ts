@@ -127,6 +127,7 @@ const maxServices = 20;
 export class ClashReport {
   readonly #log: Log;
   readonly #gauge: Gauge<"service">;
+  /** Pairs of Services that clashed at the last report. *Shape:* `a/served b/shadowed`. */
   #reported: ReadonlySet<string> = new Set();
 
   constructor(log: Log, registry: Registry | undefined) {

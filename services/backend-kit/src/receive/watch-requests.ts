@@ -86,6 +86,7 @@ export class WatchRequests {
   #lastFailure: ApplyFailure | undefined;
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
+  /** True if the backend waits for the next batch. */
   #isRequested = false;
   /** Number of requested batches that have not arrived yet. */
   #outstanding = 0;
@@ -93,6 +94,7 @@ export class WatchRequests {
   #mark: SyncMark | undefined;
   /** Time at which the oldest unconfirmed batch was received; undefined if all are confirmed to the watcher. */
   #unconfirmedSinceMs: number | undefined;
+  /** Earliest time of the next acknowledgement. */
   #nextAckMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: WatchOptions) {
@@ -222,6 +224,7 @@ const maxErrorLength = 1_000;
  * *Bound:* the newest result, and the times of up to 32 earlier unsent results.
  */
 export class Acknowledgements implements SyncObserver {
+  /** The newest result, and earlier successes that have not been sent. */
   #state: SyncResult | undefined;
   #earlier: Pick<SyncResult, "applied" | "atMs">[] = [];
   #isUnsent = false;

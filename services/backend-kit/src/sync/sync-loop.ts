@@ -328,6 +328,7 @@ class PendingUpdate {
   #newest: ViewUpdate | undefined;
   /** Why the next delivery will be full; "" if it will be partial. */
   #fullReason = "start";
+  /** True if the next delivery takes place even if nothing has changed. */
   #isRequired = false;
 
   /** True if an update is waiting, even if it changes nothing. */
