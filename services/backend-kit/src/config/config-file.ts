@@ -105,6 +105,7 @@ export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFil
         continue;
       }
       const name = option.attributeName();
+      // An invalid field is an error even if the command line or the environment overrides it.
       const parsed = parseValue(option, field, value);
       if (["cli", "env"].includes(acting.getOptionValueSource(name) ?? "")) continue;
       acting.setOptionValueWithSource(name, parsed, "config");
