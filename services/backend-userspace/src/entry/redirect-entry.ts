@@ -1,4 +1,4 @@
-import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
@@ -323,7 +323,7 @@ const timeoutMs = 60_000;
 
 /** Runs `nft` and returns its output. Errors: ENTRY_FAILED with the program's error message. */
 export async function runTool(command: readonly string[], stdin = ""): Promise<string> {
-  const end = await runProgram(command, { timeoutMs, stdin });
+  const end = await runProgram(command, { timeoutMs, stdin, env: toolEnvironment() });
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
   const said = end.kind === "not-started" ? "" : `: ${end.stderr.trim().slice(0, 2_000)}`;
   throw new BackendUserspaceError(

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -42,4 +43,13 @@ test("an nft that fails is as unsupported as one that is too old", async () => {
   expect(await check("nftables v1.0.6 (Lester Gooch #5)", "6.1.0", 127)).toContain(
     "[NFT_UNSUPPORTED] nft --version failed",
   );
+});
+
+test.skipIf(!existsSync("/usr/sbin/nft"))("nft is found in /usr/sbin, which the PATH of `su` may lack", async () => {
+  vi.stubEnv("PATH", "/nowhere");
+  try {
+    await checkVersions("6.1.0");
+  } finally {
+    vi.unstubAllEnvs();
+  }
 });

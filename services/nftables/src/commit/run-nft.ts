@@ -1,4 +1,4 @@
-import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { BackendNftError } from "../netlink/netlink-socket.ts";
 
 /** The oldest supported versions, the same as those of kube-proxy. */
@@ -33,7 +33,7 @@ async function runNft(
   stdin: string,
   failure: "COMMIT_REJECTED" | "NFT_UNSUPPORTED",
 ): Promise<string> {
-  const end = await runProgram(command, { timeoutMs, stdin });
+  const end = await runProgram(command, { timeoutMs, stdin, env: toolEnvironment() });
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
   const [program = ""] = command;
   if (end.kind === "not-started") {
