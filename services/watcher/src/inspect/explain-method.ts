@@ -128,7 +128,7 @@ function choosePort(service: Service, port: number, given: Protocol | undefined)
 }
 
 /** Decodes the proxy settings of a request; cluster CIDRs default to those of all Nodes. Errors: INVALID_ARGUMENT. */
-function readSettings(message: ProxySettingsMessage | undefined, { nodes }: Snapshot): ProxySettings {
+export function readSettings(message: ProxySettingsMessage | undefined, { nodes }: Snapshot): ProxySettings {
   const cidrs = (field: string, texts: readonly string[] = []): readonly string[] =>
     texts.map((text) => {
       const parsed = parseCidr(text);
@@ -142,7 +142,8 @@ function readSettings(message: ProxySettingsMessage | undefined, { nodes }: Snap
     isMasqueradeAll: message?.masqueradeAll ?? false,
     nodePortAddresses: cidrs("node_port_addresses", message?.nodePortAddresses),
     isLocalhostNodePorts: message?.noLocalhostNodePorts !== true,
-    moreNodeAddresses: message?.moreNodeAddresses ?? [],
+    // Addresses are compared as strings.
+    moreNodeAddresses: (message?.moreNodeAddresses ?? []).map((text) => parseAddress(text)?.address ?? text),
   };
 }
 

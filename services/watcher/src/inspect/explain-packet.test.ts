@@ -1,11 +1,11 @@
 import { create } from "@bufbuild/protobuf";
-import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { ProxySettingsSchema, SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { ExplainRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { addresses, endpoint, node, service, servicePort, slice } from "../testing/build.ts";
-import { readPacket } from "./explain-method.ts";
+import { readPacket, readSettings } from "./explain-method.ts";
 import { explainPacket } from "./explain-packet.ts";
 import type { ProxySettings } from "./find-frontend.ts";
 
@@ -49,6 +49,11 @@ const headless = { isHeadless: true, clusterIPs: addresses() };
 test("a Service as destination stands for its cluster IP, and a headless one for its first other address", () => {
   expect(destinationOf(service({ externalIPs: addresses("192.0.2.1") }))).toBe("10.96.0.1");
   expect(destinationOf(service({ ...headless, externalIPs: addresses("192.0.2.1") }))).toBe("192.0.2.1");
+});
+
+test("further addresses of the node are recognized in any spelling", () => {
+  const message = create(ProxySettingsSchema, { moreNodeAddresses: ["FD00:0::1", "192.0.2.1"] });
+  expect(readSettings(message, new Store().snapshot).moreNodeAddresses).toEqual(["fd00::1", "192.0.2.1"]);
 });
 
 test("a destination without an address is refused with the reason that it has none", () => {

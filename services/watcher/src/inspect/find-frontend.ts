@@ -30,7 +30,7 @@ export interface ProxySettings {
   readonly nodePortAddresses: readonly string[];
   /** True if loopback addresses accept node ports, too. */
   readonly isLocalhostNodePorts: boolean;
-  /** Addresses of the node in addition to the addresses in its status. */
+  /** Addresses of the node in addition to the addresses in its status, in canonical form. */
   readonly moreNodeAddresses: readonly string[];
 }
 
