@@ -102,6 +102,7 @@ export function rightsOfConnection(
   const { allowsAnonymous = false, trustsLoopback = true } = trust;
   if (isUnix) return everyRight("a client of the unix socket");
   if (trustsLoopback && isLoopback(socket.remoteAddress ?? "")) return everyRight("a client on this machine");
+  // This precedes the certificate: with every right, nothing is refused, so no message needs the client's name.
   if (allowsAnonymous) return everyRight("an anonymous client");
   const certificate = socket.getPeerCertificate?.();
   // The value is {} or null if the client presented no certificate.

@@ -8,8 +8,8 @@ import type { EndpointUse } from "@kpng/model/node-view.ts";
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
  *   and still serve, regardless of hints.
- * - Set "local": the ready endpoints on the node. If there are none, it returns the endpoints on the node that are
- *   terminating but still serving. Hints have no effect.
+ * - Set "local": the ready endpoints on the node. If there are none, the endpoints on the node that are terminating but
+ *   still serving. Hints have no effect.
  *
  * Source: kube-proxy 1.36 `topology.go`, CategorizeEndpoints. Pure; O(candidates).
  */

@@ -34,8 +34,8 @@ export class GlobalItems {
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
   /** Other changes in the batch, in their original order. */
   #changes: ObjectChange[] = [];
-  /** True if the batch is the complete state. */
-  #isReset = true;
+  /** True if the batch is the complete state: the first batch, and each batch that begins with Reset. */
+  #isWholeState = true;
 
   /** Applies one operation; returns true for a sync marker. Errors: WireError; the stream must then be closed. */
   apply({ Op: op }: OpItem): boolean {
@@ -43,7 +43,7 @@ export class GlobalItems {
       case "Reset":
         this.#slices.clear();
         this.#endBatch();
-        this.#isReset = true;
+        this.#isWholeState = true;
         return false;
       case "Keep":
         throw new WireError("the global stream began with Keep, which was not requested");
@@ -87,7 +87,7 @@ export class GlobalItems {
   /** Ends the batch and delivers it: the whole state if the batch began with Reset, otherwise its changes. */
   deliverTo(sink: ClusterSink, origin?: Origin): void {
     const changes = [...this.#changes, ...this.#sliceChanges()];
-    if (this.#isReset) sink.replace(objectsOf(changes), origin);
+    if (this.#isWholeState) sink.replace(objectsOf(changes), origin);
     else sink.apply(changes, origin);
     this.#endBatch();
   }
@@ -131,7 +131,7 @@ export class GlobalItems {
   #endBatch(): void {
     this.#touchedSlices.clear();
     this.#changes = [];
-    this.#isReset = false;
+    this.#isWholeState = false;
   }
 }
 

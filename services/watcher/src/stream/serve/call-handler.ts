@@ -46,7 +46,8 @@ const maxHeaderBytes = 16 * 1024;
 
 /**
  * Returns the handler of every call. It determines the client's rights, refuses calls beyond a limit, and passes the
- * others to `makeGrpcWatch` or the Connect library; both end their calls when `stop` aborts.
+ * others to `makeGrpcWatch` or the Connect library. `stop` ends only the calls of the library; a Watch call ends when
+ * its connection asks it to leave.
  */
 export function makeCallHandler(
   options: ServeOptions,
