@@ -1,5 +1,6 @@
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -368,11 +369,12 @@ async function deleteTable(family: Family, name: string): Promise<void> {
   await runTool(["nft", "-f", "-"], `table ${table} {}\ndelete table ${table}\n`);
 }
 
-/** Removes the tables that a run may have left on the node when it was killed. */
+/**
+ * Removes the tables that a run may have left on the node when it was killed. Errors: ENTRY_FAILED, the first failure,
+ * thrown after every family has been tried.
+ */
 export async function removeTables(tableName: string, log: Log): Promise<void> {
-  for (const family of nodeFamilies()) {
-    await deleteTable(family, tableName).catch((error: unknown) =>
-      log.info("table not removed", { family, reason: reasonOf(error) }),
-    );
-  }
+  const failures = new CleanupFailures(log);
+  for (const family of nodeFamilies()) await failures.attempt(() => deleteTable(family, tableName));
+  failures.end();
 }
