@@ -103,8 +103,8 @@ function makeManager(path: string, folder: string, kubeconfig: string, port: num
   return new Child("kube-controller-manager", [path, ...args], join(folder, "kube-controller-manager.log"));
 }
 
-/** Longest time until a new API server is ready, in milliseconds; a guest is slower than its machine. */
-const readyMs = Number(process.env.KPNG_PATIENCE_MS ?? 60_000);
+/** Longest time until a new API server is ready, in milliseconds. It took 60 s at a load of 13 on two cores. */
+const readyMs = Number(process.env.KPNG_PATIENCE_MS ?? 180_000);
 
 async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
   const check = async (): Promise<boolean> => {

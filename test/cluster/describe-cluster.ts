@@ -25,7 +25,8 @@ export async function describeCluster(
     let cluster: Cluster | undefined;
     beforeAll(async () => {
       if (binaries.kind === "found") cluster = await startCluster(binaries.paths);
-    });
+      // Longer than the start of the cluster waits, so that its own error is shown.
+    }, 240_000);
     afterAll(async () => {
       await cluster?.stop();
     });
