@@ -131,6 +131,7 @@ function* watcherFindings({ snapshot, missingKinds }: Store, { parts }: Findings
     if (!isHealthy || !isReady) yield error("part-failing", "watcher", text, remedyFor(part));
     else if (reason !== "") yield warning("part-warning", "watcher", text, remedyFor(part));
   }
+  // A part that is not ready has already been reported, with what it waits for.
   if (!snapshot.isSynced && !isWaiting) {
     const remedy = "see the log of the watcher: its source may not answer, or may refuse it";
     yield error("not-listed", "watcher", `it has not yet listed ${missingKinds.join(", ")}`, remedy);

@@ -166,7 +166,10 @@ async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snap
 /** Minimum interval between two messages, in milliseconds, for rows that change with acknowledgements. */
 const tickMs = 1_000;
 
-/** Yields the newest snapshot at most once a second, if objects, streams or acknowledgements may have changed. */
+/**
+ * Yields the newest snapshot at most once a second, if objects, streams or acknowledgements may have changed. If
+ * `mustBeSynced`, waits for the first synced snapshot; streams exist before it.
+ */
 async function* ticks(
   { changes, subscribers }: InspectContext,
   signal: AbortSignal,

@@ -100,6 +100,7 @@ function overlayDiffs(
     const changed = ofBoth.flatMap(({ removed, added }) => [...removed, ...added]);
     if (changed.length > 0) diffs.push({ key, before: old, after: now, changed });
   };
+  // The items are not transient, because the next change compares the overlay of `snapshot` again.
   for (const key of keys ?? []) {
     add(key, serviceOverlay(before, key, target, false), serviceOverlay(snapshot, key, target, false));
   }

@@ -29,6 +29,7 @@ export function wholeView(
   return {
     isEmpty: false,
     *frames() {
+      // Otherwise, `overlaysOf` would encode all Services with own endpoints in one piece.
       const states = serviceStates.at(snapshot);
       const ownStates = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
       yield* encodeInSlices(
