@@ -30,13 +30,14 @@ async function run(
   const options = { name: "test", sync, log, health: new Health(), nowMs, wait, errorDelayMs: 4 * second };
   const loop = new SyncLoop({ ...options, ...(typeof pace === "function" ? pace(clock) : pace) });
   let world = view([]);
+  let revision = 0n;
   const stop = new AbortController();
   const running = loop.run(stop.signal);
   const offer = (...names: readonly string[]): void => {
     const next = { ...view(names.map((name) => service(name))), node: world.node };
     const touched = new Set(next.services.keys()).symmetricDifference(new Set(world.services.keys()));
     world = next;
-    loop.offer({ ...unchanged, view: next, touched });
+    loop.offer({ ...unchanged, view: next, touched, revision: ++revision });
   };
   await steps({
     clock,
@@ -207,6 +208,21 @@ test("a requested partial sync runs at its time, even without a change", async (
     await clock.advance(minute);
   });
   expect(shown).toEqual(["0 full/start a/1", "10 partial a/2 a/1", "15 partial"]);
+});
+
+test("a requested sync after an update without changes has the revision of that update", async () => {
+  const requests = new SyncRequests();
+  const revisions: bigint[] = [];
+  const observer = { succeeded: (update: SyncUpdate) => void revisions.push(update.revision) };
+  await run({ requests, observers: [observer] }, async ({ clock, offer }) => {
+    for (let count = 0; count < 2; count++) {
+      offer("a/1");
+      await clock.settle();
+    }
+    requests.request(15 * second);
+    await clock.advance(minute);
+  });
+  expect(revisions).toEqual([1n, 2n]);
 });
 
 test("observers are called at each step, and an update without changes needs no sync", async () => {

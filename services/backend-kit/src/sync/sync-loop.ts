@@ -323,7 +323,7 @@ export class SyncLoop {
  * but never a list of updates.
  */
 class PendingUpdate {
-  /** Update of the last successful delivery. */
+  /** Update of the last successful delivery, with the revision of the last update that needed none. */
   #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
   /** Why the next delivery will be full; "" if it will be partial. */
@@ -374,7 +374,12 @@ class PendingUpdate {
     const fullReason = this.#fullReason;
     const isChanged = update.touched.size > 0 || update.view.node !== this.#delivered?.view.node;
     this.#newest = undefined;
-    if (!isChanged && fullReason === "" && !this.#isRequired) return { kind: "unneeded", update };
+    if (!isChanged && fullReason === "" && !this.#isRequired) {
+      // A requested sync of this view must report the newest revision, which may be of another watcher run.
+      const { revision, instance } = update;
+      this.#delivered &&= { ...this.#delivered, revision, instance };
+      return { kind: "unneeded", update };
+    }
     this.#isRequired = false;
     this.#fullReason = "";
     return {
