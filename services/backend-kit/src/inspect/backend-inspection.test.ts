@@ -17,10 +17,9 @@ beforeEach(() => {
   folder = temporaryFolder();
 });
 
-const sends: Answer = (request) =>
-  request.index === 0
-    ? [reset, putService("a/1"), putEndpoint("a/1/x"), putService("a/2"), sync(7n)]
-    : silence(request);
+const viewOps = [reset, putService("a/1"), putEndpoint("a/1/x"), putService("a/2")];
+
+const sends: Answer = (request) => (request.index === 0 ? [...viewOps, sync(7n)] : silence(request));
 
 function start(
   api: string,
@@ -78,6 +77,20 @@ test("inspection shows the view, the last sync, and the rules within limits", as
   expect(ofOne.ruleSets).toMatchObject([{ desired: ["b of ns/web"], actual: [] }]);
   await expect(client.listRules({ service: "web" })).rejects.toMatchObject({ code: Code.InvalidArgument });
   expect(statSync(join(folder, "sock")).mode & 0o777).toBe(0o660);
+  await end();
+});
+
+test("inspection shows the revisions of a restarted watcher that sends the same view", async () => {
+  const restarted = [...viewOps, sync(3n, "second")];
+  await using watcher = await startFakeWatcher((request) =>
+    request.stream === 0 || request.index > 0 ? sends(request) : restarted,
+  );
+  const { syncs, client, end } = start(watcher.address);
+  await syncs.next();
+  watcher.breakConnections();
+  await expect
+    .poll(() => client.getBackend({}))
+    .toMatchObject({ instance: "second", receivedRevision: 3n, appliedRevision: 3n });
   await end();
 });
 

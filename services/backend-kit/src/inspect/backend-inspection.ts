@@ -63,13 +63,20 @@ class BackendInspection implements SyncObserver {
     this.#received = revision;
   }
 
-  settled({ view, revision, instance }: ViewUpdate): void {
+  settled(update: ViewUpdate): void {
+    // An update without changes was not queued.
+    this.queued(update);
+    this.#apply(update);
+  }
+
+  #apply({ view, revision, instance }: ViewUpdate): void {
     this.#view = view;
+    // A sync may end after the first view of a restarted watcher was queued; its revision counts no longer.
     if (instance === this.#instance && this.#options.isDryRun !== true) this.#applied = revision;
   }
 
   succeeded(update: SyncUpdate, times: SyncTimes): void {
-    this.settled(update);
+    this.#apply(update);
     this.#lastSync = toSync(update, times, "");
   }
 
