@@ -15,7 +15,7 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { formatServiceLine } from "../state/kpng-json.ts";
 import { createReadableLog } from "../testing/steps.ts";
-import { ConnectionObserver, createBackendMetrics, observeKnownNode } from "./backend-metrics.ts";
+import { ConnectionObserver, createBackendMetrics, observeKnownNode, observeSyncs } from "./backend-metrics.ts";
 
 function start() {
   const { log, lines } = createReadableLog();
@@ -41,6 +41,14 @@ test("a Node that the cluster does not have is logged once, and named in health 
   expect(await report(false)).toEqual(unknown);
   expect(lines).toMatchObject([{ level: "error", msg: "the cluster has no Node of this name", nodeName: "n1" }]);
   expect(await report(true)).toEqual({ isReady: true, reason: "", gauge: "1" });
+});
+
+test("the applied revision includes updates without changes, e.g. of a restarted watcher", async () => {
+  const registry = new Registry();
+  const observer = observeSyncs(createBackendMetrics(registry));
+  const update = { view: view([]), touched: new Set<never>(), counts: { services: 0, endpoints: 0 }, isFirst: false };
+  observer.settled?.({ ...update, revision: 3n, instance: "second" });
+  expect(await registry.metrics()).toContain("kpng_backend_revision 3\n");
 });
 
 test("a Go watcher sends no Nodes, so nothing is reported", async () => {

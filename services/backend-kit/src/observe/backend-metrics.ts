@@ -62,11 +62,16 @@ export function createBackendMetrics(registry: Registry) {
 
 /** Returns the observer that counts and times syncs. A dry run applies no revision. */
 export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, isDryRun = false): SyncObserver {
+  const applied = (update: ViewUpdate): void => {
+    if (!isDryRun) revision.set(Number(update.revision));
+  };
   return {
+    // E.g. the first update of a restarted watcher, which counts its revisions from the start again.
+    settled: applied,
     succeeded: (update, { startedAtMs, endedAtMs }) => {
       syncs.inc({ result: "ok" });
       syncSeconds.observe((endedAtMs - startedAtMs) / 1_000);
-      if (!isDryRun) revision.set(Number(update.revision));
+      applied(update);
     },
     failed: () => syncs.inc({ result: "failed" }),
   };
