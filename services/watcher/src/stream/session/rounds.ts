@@ -64,7 +64,8 @@ export class Rounds {
   /** Ends the round, after all its subscribers have had their turn. */
   #end(): void {
     if (this.#store.snapshot !== this.#target) {
-      // Pending requests are read first, so that their subscribers take part in the next round from its start.
+      // Pending requests are read first, so that their subscribers take part in the next round from its start. There
+      // are two turns, because the event loop may run the first callback before it reads the sockets again.
       setImmediate(() => setImmediate(this.#onNext));
       return;
     }
