@@ -94,6 +94,10 @@ for (const endpoints of [2, 3, 2]) {
   sentByChange.push(sent() - before);
 }
 const lostRules = sizes(await table.repair(plan));
+// The same expressions with another number.
+nft("flush", "chain", ip, "kpng", "mark_masquerade");
+nft("add", "rule", ip, "kpng", "mark_masquerade", "meta mark set meta mark or 0x8000");
+const changedRule = sizes(await table.repair(plan));
 const ranges = /ranges_[0-9a-f]{16}/.exec(nft("list", "sets", ip))?.[0] ?? "";
 const addedRange = family === "v6" ? "2001:db9::/32" : "203.0.113.0/24";
 nft("add", "element", ip, "kpng", ranges, `{ ${addedRange} }`);
@@ -155,6 +159,7 @@ process.stdout.write(
       lostElements,
       putBack,
       lostRules,
+      changedRule,
       lostTable,
     },
     chainCommits: chainCommitsOfLoad,
