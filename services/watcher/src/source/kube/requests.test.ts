@@ -98,8 +98,8 @@ test("a list may take longer than the silence limit while data arrives, and not 
       })(),
     });
     const connection = { ...answering(), get };
-    return listObjects(connection, resource, { listSilenceMs: 100 }, () => undefined, signal);
+    return listObjects(connection, resource, { listSilenceMs: 300 }, () => undefined, signal);
   };
-  expect(await list(50)).toMatchObject({ kind: "listed" });
-  expect(await list(200)).toMatchObject({ kind: "silent" });
+  expect(await list(80)).toMatchObject({ kind: "listed" });
+  expect(await list(600)).toMatchObject({ kind: "silent" });
 });
