@@ -38,7 +38,9 @@ END`);
 
 async function send(destination: string, number: number): Promise<void> {
   const socket: Socket = createSocket(destination.includes(":") ? "udp6" : "udp4");
-  await new Promise((resolve) => socket.send("x", number, destination, resolve));
+  await new Promise<void>((resolve, reject) =>
+    socket.send("x", number, destination, (error) => (error ? reject(error) : resolve())),
+  );
   socket.close();
 }
 
