@@ -17,12 +17,12 @@ export async function probeServer(
     const askedAtMs = clock.nowMs();
     const answer = await ask(staleAfterMs - intervalMs, signal);
     if (signal.aborted) return;
-    if (answer.kind !== "silent") answeredAtMs = askedAtMs;
+    if (answer.kind === "current" || answer.kind === "behind") answeredAtMs = askedAtMs;
     if (answer.kind === "current") currency.markFresh();
     else if (answer.kind === "behind") currency.markStale(answer.reason);
     else if (clock.nowMs() - answeredAtMs >= staleAfterMs) {
       currency.markStale(answer.reason);
-      onSilent?.();
+      if (answer.kind === "silent") onSilent?.();
     }
     await clock.wait(intervalMs, signal);
   }
@@ -35,11 +35,13 @@ export const standardStaleAfterMs = 15_000;
  *
  * - current: the state equals the server's.
  * - behind: the state may be older than the server's, or belongs to another cluster.
- * - silent: the server did not answer all requests of the probe.
+ * - failing: the server answered, but requests that keep the state current fail, e.g. for want of a right.
+ * - silent: the server did not answer.
  */
 export type ProbeAnswer =
   | { readonly kind: "current" }
   | { readonly kind: "behind"; readonly reason: string }
+  | { readonly kind: "failing"; readonly reason: string }
   | { readonly kind: "silent"; readonly reason: string };
 
 interface ProbeOptions {

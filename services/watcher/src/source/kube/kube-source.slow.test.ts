@@ -5,7 +5,7 @@ import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { waitMs } from "@kpng/process/wait.ts";
+import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
@@ -184,6 +184,34 @@ test("a frozen server makes the watcher stale until it answers; then everything 
   await expect.poll(() => store.currency.staleReason, patience).toBeUndefined();
   await expect.poll(() => [...store.snapshot.nodes.keys()], patience).toEqual(["restored"]);
   expect(listCount()).toBe(before + 3);
+});
+
+test("a kind whose requests fail makes the watcher stale, and the other kinds are not listed again", async () => {
+  let isRefused = false;
+  const refusal = new AbortController();
+  async function* untilRefused(signal: AbortSignal) {
+    await aborted(AbortSignal.any([signal, refusal.signal]));
+    yield* [];
+  }
+  server = new FakeServer((url) => {
+    if (!url.pathname.endsWith("/nodes")) return answer(url);
+    if (isRefused) return { status: 403, lines: [{ code: 403 }] };
+    return url.searchParams.has("watch") && !refusal.signal.aborted ? { lines: untilRefused } : answer(url);
+  });
+  await start(300);
+  const countOf = (limit: (value: number) => boolean) =>
+    server.requests.filter(({ pathname, searchParams }) => {
+      return pathname.endsWith("/services") && limit(Number(searchParams.get("limit")));
+    }).length;
+  const lists = () => countOf((limit) => limit > 1);
+  isRefused = true;
+  refusal.abort();
+  await expect.poll(() => store.currency.staleReason, patience).toContain("nodes");
+  const [listsBefore, probesBefore] = [lists(), countOf((limit) => limit === 1)];
+  await expect.poll(() => countOf((limit) => limit === 1), patience).toBeGreaterThan(probesBefore + 5);
+  expect(lists()).toBe(listsBefore);
+  isRefused = false;
+  await expect.poll(() => store.currency.staleReason, patience).toBeUndefined();
 });
 
 test.each([

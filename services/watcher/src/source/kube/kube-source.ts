@@ -141,7 +141,8 @@ class ServerProbe {
       this.#wasSilent = false;
     }
     const failure = this.#reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
-    if (failure !== undefined) return { kind: "silent", reason: describeFailure(failure) };
+    // Not "silent": then all kinds would be listed again, every few seconds, at a server that already refuses some.
+    if (failure !== undefined) return { kind: "failing", reason: describeFailure(failure) };
     const isCurrent = this.#reflectors.every((reflector) => reflector.isCurrent);
     return isCurrent ? { kind: "current" } : { kind: "behind", reason: "the API server is being listed again" };
   }
