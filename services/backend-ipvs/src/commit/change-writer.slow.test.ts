@@ -70,6 +70,15 @@ test("endpoints that the kernel refuses are left out, counted, marked, and tried
   expect(await registry.metrics()).toContain(`${metric} 1`);
 });
 
+test("a sync fails if the kernel refuses the deletion of an address", async () => {
+  useKernel("address delete fd00::2/");
+  const rules = openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6: [] }) });
+  const [stays, goes] = [serviceAt("a", "fd00::1", ["fd01::7"]), serviceAt("b", "fd00::2", [])];
+  await rules.sync(planOfServices("v6", [stays, goes]), "all", stages);
+  const removed = rules.sync(planOfServices("v6", [stays]), new Set(["ns/b"]), stages);
+  await expect(removed).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
+});
+
 test.each([
   { what: "a virtual server, without which packets would reach the node's own ports", refused: "-A -t 10.96.0.1:80" },
   { what: "an endpoint's new weight", refused: "-e -t 10.96.0.1:80 -r 10.1.1.7:8080" },

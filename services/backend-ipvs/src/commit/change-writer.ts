@@ -158,6 +158,7 @@ export class ChangeWriter {
         await this.#options.runTool.write(command, lines);
       } catch (error) {
         if (!isRefusal(error, command)) throw error;
+        // None is missing if the line deleted an object that was already gone.
         const missing = await this.#missing(changes, command);
         if (!missing.every(isRefusable)) throw error;
         this.#logRefused(missing, error);
@@ -167,14 +168,12 @@ export class ChangeWriter {
     return refused;
   }
 
-  /** Returns the puts that `tool` should have made but that are not in force. */
+  /** Returns the changes that `tool` should have made but that are not in force. */
   async #missing(changes: readonly ObjectChange[], [tool]: readonly string[]): Promise<readonly ObjectChange[]> {
     const { runTool, names, family } = this.#options;
     const { objects } = await readObjects(runTool, names, family, { isRecognized: () => true });
     const kinds = tool === "ip" ? ["address"] : ["server", "real"];
-    return changes.filter(
-      ({ kind, key, after }) => kinds.includes(kind) && after !== undefined && objects.get(kind)?.get(key) !== after,
-    );
+    return changes.filter(({ kind, key, after }) => kinds.includes(kind) && objects.get(kind)?.get(key) !== after);
   }
 
   /** Logs objects that were not refused before, with the Services that need them (the first few of each). */
