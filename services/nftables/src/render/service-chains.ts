@@ -49,6 +49,7 @@ export function renderStickyChain(
   const hash = setHash(port, set);
   const clients = `clients_${hash}`;
   const client = `${ip} saddr timeout ${affinitySeconds}s : meta priority`;
+  const setId = `meta priority set ${id * (packed.countMask + 1)}`;
   const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
   return {
     name: `sticky_${hash}`,
@@ -57,9 +58,11 @@ export function renderStickyChain(
       declaration: `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`,
     },
     rules: [
+      // Removes the kind of the frontend, with which the value could equal an endpoint id of another Service.
+      setId,
       `meta priority set ${ip} saddr map @${clients} update @${clients} { ${client} }`,
       `meta priority >= ${firstEndpointId} ${goThere}`,
-      `meta priority set ${id * (packed.countMask + 1)}`,
+      setId,
       "meta priority vmap @sticky_counts",
       // Repeated in case the lookup found nothing, as in the skeleton. If the first lookup succeeded, the second one
       // finds nothing, because an endpoint's id is not a key of the map.
