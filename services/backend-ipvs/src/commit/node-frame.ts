@@ -13,10 +13,13 @@ interface NodeFrameOptions {
 }
 
 /**
- * Whether a frame is installed. "alike" means that an earlier run left the same number of rules, with the same digest
- * and the same jumps.
- * Any rule may have been replaced since then, which cannot be detected because iptables prints rules in a different
- * form from ours.
+ * Whether a frame is installed.
+ *
+ * - same: iptables prints what it printed after this process had installed the frame.
+ * - alike: an earlier run left the same number of rules, with the same digest and jumps. Any rule may have been replaced
+ *   since then, because iptables prints rules in a different form from ours. So the caller installs it again, but reports
+ *   no difference.
+ * - different: the caller installs it.
  */
 interface FrameComparison {
   readonly kind: "same" | "alike" | "different";
@@ -147,6 +150,7 @@ export function hasJump({ rules }: Pick<InstalledFrame, "rules">, { table, from,
  * number of rules. The text of the rules cannot be compared with ours, because iptables prints it in a different form.
  */
 export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame): boolean {
+  // 1 for the rule with the digest.
   const count = frame.chains.reduce((sum, { rules }) => sum + rules.length, 1) + frame.jumps.length;
   return (
     installed.rules.length === count &&

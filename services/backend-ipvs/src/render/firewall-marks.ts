@@ -2,7 +2,10 @@ import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 
-// A mark consists of the instance's range (bits 24 to 31), three flags, and the id of a Service port (bits 0 to 20).
+// A mark consists of the instance's range (bits 24 to 31), three flags, and the id of a Service port (bits 0 to 20). IPVS
+// compares all 32 bits; other programs' bits are safe, because only packets without any mark get one, and lose it after
+// IPVS (`renderFrame`). The protocol is in the mark because endpoints of UDP do not drain (`isDrainable`), which must be
+// readable from the mark of an earlier run.
 const masqueradeFlag = 0x0080_0000;
 const familyFlag = 0x0040_0000;
 const udpFlag = 0x0020_0000;
@@ -10,7 +13,7 @@ const maxIds = 0x0020_0000;
 
 /**
  * The range of firewall marks of one instance: bits 24 to 31. *Shape:* `0x6b` for the default instance, one of `0x70`
- * to `0x7f` with a proxy name. Two names may have the same range, so the range does not show which instance owns a
+ * to `0x7f` with a proxy name. It is below 0x80, because larger marks would be negative numbers. Two names may have the same range, so the range does not show which instance owns a
  * mark; the ipset MARKS does.
  */
 export type MarkRange = number;
@@ -59,7 +62,10 @@ export class FirewallMarks {
     return (this.#range << 24) | flags | this.#idOf(port);
   }
 
-  /** Releases the marks of all ports of a Service. Must be called before the Service is rendered again. */
+  /**
+   * Releases the marks of all ports of a Service. Must be called before the Service is rendered again, because ports that
+   * it no longer has would keep theirs.
+   */
   release(service: ServiceKey): void {
     for (const id of this.#idsByService.get(service)?.values() ?? []) this.#taken.delete(id);
     this.#idsByService.delete(service);

@@ -54,7 +54,7 @@ const chunkBytes = 256;
  * Decides which connections and calls over TCP may begin, and ends connections that occupy too much memory. Unix
  * sockets have no limits, so that an operator on the machine can always query the watcher.
  *
- * - *Connections* are limited across all listeners.
+ * - *Connections* are limited; the listeners share the limit.
  * - *Calls* are limited by class and, for clients restricted to nodes, also by node, so that no node can take the slots
  *   of all others.
  * - *Bytes* of incomplete or unread requests are counted ten times a second; above the limit, the connections with the
@@ -93,7 +93,10 @@ export class Admission {
     clearInterval(this.#counting);
   }
 
-  /** Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends. */
+  /**
+   * Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends. Not to be
+   * called for unix sockets, which have no limits.
+   */
   countMemory(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
     if (!this.#calls.has(stream)) stream.once("close", () => this.#calls.delete(stream));
     this.#calls.set(stream, moreBytes);
