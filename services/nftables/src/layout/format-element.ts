@@ -50,7 +50,7 @@ export const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "
  * Formats an element as nft prints it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp
  * . 80 : 4000:200a }`.
  *
- * Errors: RangeError for bytes that do not have the set's type.
+ * Errors: RangeError for too few bytes.
  */
 export function formatElement(
   family: Family,

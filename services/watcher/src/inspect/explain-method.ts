@@ -11,6 +11,10 @@ import { explainPacket } from "./explain-packet.ts";
 import { nodeAddresses, type Packet, type ProxySettings, sourceKindOf } from "./find-frontend.ts";
 import { type InspectContext, readRequestedNode } from "./lists.ts";
 
+/**
+ * Answers `kpng explain`: fills in what the request leaves open, explains the packet for one snapshot, and lists each
+ * assumption. Errors: INVALID_ARGUMENT, UNAVAILABLE before the first complete list.
+ */
 export function explainMethod({ subscribers, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
   const nodeName = readRequestedNode(request.nodeName);
   const proxyName = readProxyName(request.serviceProxyName, proxyNames);

@@ -119,7 +119,7 @@ function refusalOf(
  * Any page can send requests to loopback, whose clients have rights. With a name that resolves to loopback (DNS
  * rebinding), the page can also read the responses; browsers then send that name as `Host`, and the page's `Origin`.
  * `isRemote` (the client is not on this machine) admits host names that no page on the internet has: names without a
- * dot, and names of Services.
+ * dot, and names that end in .svc, .local or .internal.
  */
 export function webPageReason(
   host: string | undefined,

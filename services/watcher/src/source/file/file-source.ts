@@ -45,7 +45,8 @@ const emptiedMs = 1_000;
 const maxProblems = 20;
 
 /**
- * Fills the sink from files and folders, and follows their changes. While any file is invalid, the last valid state
+ * Fills the sink from files and folders, and follows their changes. An input is a whole cluster: kinds that no file
+ * contains are empty. While any file is invalid, the last valid state
  * stays in effect, and the log, health and metrics report the problems. Errors: BAD_INPUT if the files are invalid at
  * the start.
  */
