@@ -111,8 +111,8 @@ async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
     if (!apiServer.child.isRunning) throw new Error("it has exited");
     if (!existsSync(apiServer.caFile)) return false;
     await api.call("GET", "/readyz");
-    // The server creates this namespace shortly after it reports ready.
-    await api.get("/api/v1/namespaces/default");
+    // The server creates this namespace and this Service shortly after it reports ready.
+    await api.get("/api/v1/namespaces/default/services/kubernetes");
     return true;
   };
   await until("kube-apiserver is ready", check, readyMs, () => apiServer.child.tail());
