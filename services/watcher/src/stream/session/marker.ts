@@ -26,8 +26,8 @@ export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: b
 export class Marker {
   readonly frame: Frame;
   readonly #fields: MarkerFields;
-  /** The encoded marker with {@link placeholder} as its digest. */
-  #template: Buffer | undefined;
+  /** The encoded marker with {@link placeholder} as its digest, and the offset of the digest. */
+  #template: { readonly bytes: Buffer; readonly digestAt: number } | undefined;
 
   constructor(fields: MarkerFields) {
     this.frame = syncFrame(fields);
@@ -36,10 +36,15 @@ export class Marker {
 
   /** Returns the marker with a digest. *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
-    this.#template ??= Buffer.from(syncFrame({ ...this.#fields, Digest: placeholder }));
-    const copy = Buffer.from(this.#template);
-    copy.writeBigUInt64LE(digest, copy.indexOf(placeholderBytes));
+    this.#template ??= this.#makeTemplate();
+    const copy = Buffer.from(this.#template.bytes);
+    copy.writeBigUInt64LE(digest, this.#template.digestAt);
     return copy;
+  }
+
+  #makeTemplate(): { readonly bytes: Buffer; readonly digestAt: number } {
+    const bytes = Buffer.from(syncFrame({ ...this.#fields, Digest: placeholder }));
+    return { bytes, digestAt: bytes.indexOf(placeholderBytes) };
   }
 }
 
