@@ -73,7 +73,7 @@ const offThreadBytes = 64 * 1024;
  */
 const dumpInterrupted = 0x10;
 
-/** ERESTART, for which Node.js has no name: the generation of the ruleset is not the one that the batch names. */
+/** ERESTART, which Node.js does not name: the ruleset no longer has the generation that the batch names. */
 const errnoRestart = -85;
 
 /** Maximum number of attempts to read a list that keeps being interrupted. */
@@ -255,8 +255,8 @@ export class NftablesConnection {
   }
 
   /**
-   * Sends a batch and reads its outcome; "restart" if the ruleset has a different generation from the one that the
-   * batch names.
+   * Sends a batch and reads its outcome; "restart" if the ruleset no longer has the generation that the batch
+   * names.
    */
   async #sendBatch(table: TableId, batch: EncodedBatch): Promise<"committed" | "restart"> {
     this.#discardInput();
