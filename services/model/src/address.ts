@@ -134,3 +134,8 @@ export function isIn(address: string, cidr: string): boolean {
   }
   return list.check(address, isV6 ? "ipv6" : "ipv4");
 }
+
+/** True for a canonical IPv6 address that is valid on one link only, as most interfaces have one. */
+export function isLinkLocal(address: string): boolean {
+  return address.startsWith("fe80:");
+}

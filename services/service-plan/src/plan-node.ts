@@ -1,4 +1,4 @@
-import { type AddressSet, type Family, isIn, parseAddress, parseCidr } from "@kpng/model/address.ts";
+import { type AddressSet, type Family, isIn, isLinkLocal, parseAddress, parseCidr } from "@kpng/model/address.ts";
 import type { ViewNode } from "@kpng/model/node-view.ts";
 import type { NodePlan, PodTraffic } from "./service-plan.ts";
 
@@ -43,8 +43,7 @@ export function planNode(settings: ProxySettings, family: Family, { node, localA
   const chosen = resolveNodePortAddresses(settings.nodePortAddresses, family, addresses);
   // Leave out link-local addresses: they need a zone, which rules cannot contain. With "all", the kernel's match for
   // local addresses decides.
-  const isServed = (address: string): boolean =>
-    isLoopback(address) ? isLoopbackNodePorts : !address.startsWith("fe80:");
+  const isServed = (address: string): boolean => (isLoopback(address) ? isLoopbackNodePorts : !isLinkLocal(address));
   return {
     family,
     podTraffic: podTraffic(settings, node, family),

@@ -3,7 +3,7 @@ import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
-import type { AddressSet, Family } from "@kpng/model/address.ts";
+import { type AddressSet, type Family, isLinkLocal } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { realClock } from "@kpng/process/clock.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -216,7 +216,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     // Leave out link-local addresses: each new pod may add a link with one, and this must not cause all Services to be
     // rendered again.
     const local = localAddresses()
-      [this.family].filter((address) => !address.startsWith("fe80:"))
+      [this.family].filter((address) => !isLinkLocal(address))
       .toSorted();
     const nodePortAddresses = addressesForNodePorts(plan.node, local);
     const text = JSON.stringify([plan.node, local, nodePortAddresses]);

@@ -1,5 +1,5 @@
 import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import { type Family, withoutDottedIPv6 } from "@kpng/model/address.ts";
+import { type Family, isLinkLocal, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import {
   type ObjectKind,
   type ObjectNames,
@@ -114,7 +114,7 @@ export function parseAddresses(text: string, { interfaceName }: ObjectNames): Ma
 /** Returns the addresses of an interface in the output of `ip -o address show`, except link-local ones. */
 export function addressesOn(text: string, interfaceName: string): ReadonlySet<string> {
   const ourAddresses = parseLinkAddresses(text).filter(
-    ([link, address]) => link === interfaceName && !address.startsWith("fe80:"),
+    ([link, address]) => link === interfaceName && !isLinkLocal(address),
   );
   return new Set(ourAddresses.map(([, address]) => address));
 }

@@ -1,5 +1,5 @@
 import { createServer, type Server } from "node:http";
-import { type AddressSet, type Family, families } from "@kpng/model/address.ts";
+import { type AddressSet, type Family, families, isLinkLocal } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -172,7 +172,7 @@ export class HealthCheckServers {
       // As in `planNode`, leave out link-local addresses: without a zone, they cannot be bound.
       const hosts =
         chosen?.kind === "listed"
-          ? chosen.addresses.filter((address) => !address.startsWith("fe80:"))
+          ? chosen.addresses.filter((address) => !isLinkLocal(address))
           : [family === "v4" ? "0.0.0.0" : "::"];
       for (const host of hosts) {
         desired.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
