@@ -34,6 +34,10 @@ export class RecordingSink implements ClusterSink {
     this.#called({ kind: "apply", changes });
   }
 
+  hasState(objects: ClusterObjects): boolean {
+    return this.store.hasState(objects);
+  }
+
   find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined {
     return this.store.find(kind, key);
   }

@@ -67,7 +67,7 @@ test("a later state of a watcher that is stale waits, and one that changes nothi
     [at(10n), {}],
   ] as const) {
     const { gate, offer } = gateAt20();
-    expect(offer(position, 0, { ...more, isUnchanged: true })).toBe("apply");
+    expect(offer(position, 0, { ...more, isUnchanged: () => true })).toBe("apply");
     expect(gate.held).toEqual(at(20n));
   }
 });

@@ -58,6 +58,14 @@ export function clusterIdOf(source: string): string {
  */
 type Relation = "covers" | "behind" | "foreign" | "unrelated";
 
+/** What a refused offer is called in messages. A state that covers the held one is refused only if it is stale. */
+const doubts: Readonly<Record<Relation, string>> = {
+  behind: "an older state",
+  foreign: "a state of another cluster",
+  covers: "a state that may be out of date",
+  unrelated: "",
+};
+
 function relate(offered: Position | undefined, held: Position | undefined): Relation {
   if (offered === undefined || held === undefined) return "unrelated";
   const isKube = [offered.source, held.source].map((source) => source === "kube" || source.startsWith("kube:"));
@@ -102,9 +110,10 @@ export class ForwardGate {
    */
   admit(offer: Offer): Admission {
     const { held, isSaved, refusals } = this.#memory;
-    const { position, isStale = false, isUnchanged = false } = offer;
+    const { position, isStale = false, isUnchanged } = offer;
     const accept = (verdict: "apply" | "accept", next: Position | undefined): Admission => ({
       verdict,
+      doubt: "",
       applied: () => {
         this.#memory = { held: next, isSaved: false };
       },
@@ -118,7 +127,7 @@ export class ForwardGate {
     if (!isInDoubt) return accept("apply", position);
     // The node already has this state. It keeps its own position, which is higher: with the offered position, a state
     // between the two would no longer be recognized as older.
-    if (isUnchanged) return accept("apply", held);
+    if (isUnchanged?.() === true) return accept("apply", held);
     const nowMs = this.#nowMs();
     const firstMs = refusals !== undefined && this.#isRecent(refusals.lastMs) ? refusals.firstMs : nowMs;
     const rival = this.#recentBest();
@@ -126,7 +135,7 @@ export class ForwardGate {
     if (nowMs - firstMs >= this.#acceptAfterMs && isBest) return accept("accept", position);
     const best = isBest ? { offer, atMs: nowMs } : rival;
     this.#memory = { held, isSaved, refusals: { firstMs, lastMs: nowMs, best } };
-    return { verdict: "refuse", applied: () => undefined };
+    return { verdict: "refuse", doubt: doubts[relation], applied: () => undefined };
   }
 
   /**
@@ -200,8 +209,11 @@ export interface Offer {
    * false.
    */
   readonly isStale?: boolean | undefined;
-  /** True if applying the state would change nothing, because the receiver already has it. Default false. */
-  readonly isUnchanged?: boolean | undefined;
+  /**
+   * Returns true if applying the state would change nothing, because the receiver already has it. Called only for an
+   * offer in doubt. Default: never unchanged.
+   */
+  readonly isUnchanged?: (() => boolean) | undefined;
 }
 
 /** Decision of a {@link ForwardGate} about an offered state. */
@@ -212,6 +224,8 @@ export interface Admission {
    * - accept: the state is in doubt, but no watcher has offered a better one for some time.
    */
   readonly verdict: "apply" | "refuse" | "accept";
+  /** What the offered state is, for messages, e.g. "an older state"; "" unless it is refused. */
+  readonly doubt: string;
   /** Must be called once the state has been applied; does nothing for a refused state. */
   readonly applied: () => void;
 }

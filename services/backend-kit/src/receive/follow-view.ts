@@ -223,12 +223,11 @@ async function readBatch(
  * refuses it.
  */
 function admitState({ position }: SyncMark, { gate, digests }: WatchOptions, isStale: boolean): Admission {
-  if (gate === undefined) return { verdict: "apply", applied: () => undefined };
-  const isUnchanged = digests?.isUnchanged ?? false;
-  const admission = gate.admit({ position, isStale, isUnchanged });
+  if (gate === undefined) return { verdict: "apply", doubt: "", applied: () => undefined };
+  const admission = gate.admit({ position, isStale, isUnchanged: () => digests?.isUnchanged ?? false });
   if (admission.verdict !== "refuse") return admission;
-  const what = isStale ? "a state that may be out of date" : "an older state";
-  throw new BackendError("STATE_BEHIND", `the watcher offers ${what}: ${format(position)} after ${format(gate.held)}`);
+  const versions = `${format(position)} after ${format(gate.held)}`;
+  throw new BackendError("STATE_BEHIND", `the watcher offers ${admission.doubt}: ${versions}`);
 }
 
 function format(position: Position | undefined): string {

@@ -59,6 +59,8 @@ export interface ClusterSink {
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
   /** Replaces all objects of the given kinds and marks these kinds as synced. */
   replace(objects: ClusterObjects, origin?: Origin): void;
+  /** True if `replace` with these objects would change no value. Takes as long as `replace`. */
+  hasState(objects: ClusterObjects): boolean;
   /** Returns the object of a kind with this key, as it was last put; undefined if there is none. */
   find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined;
   readonly currency: CurrencySink;
@@ -146,8 +148,13 @@ interface UpstreamTraces {
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;
   const names = new Set(proxyNames);
+  const filter = (objects: ClusterObjects): ClusterObjects => ({
+    ...objects,
+    services: objects.services?.filter(({ proxyName }) => names.has(proxyName)),
+  });
   return {
     currency: sink.currency,
+    hasState: (objects) => sink.hasState(filter(objects)),
     find: (kind, key) => sink.find(kind, key),
     apply: (changes, origin) => {
       const passed = changes.map((change) =>
@@ -157,9 +164,6 @@ export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[
       );
       sink.apply(passed, origin);
     },
-    replace: (objects, origin) => {
-      const services = objects.services?.filter(({ proxyName }) => names.has(proxyName));
-      sink.replace({ ...objects, services }, origin);
-    },
+    replace: (objects, origin) => sink.replace(filter(objects), origin),
   };
 }

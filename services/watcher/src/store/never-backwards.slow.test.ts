@@ -179,7 +179,8 @@ function play(seed: number, replicaCount: number, hasGate: boolean): Outcome {
     const moments = replica.moments.get(snapshot) ?? node.moments;
     // A stream says at its start whether its watcher is stale.
     const isStale = node.snapshot === undefined && replica.isFrozen;
-    const isUnchanged = positionKinds.every((kind) => node.moments?.moment[kind] === moments?.moment[kind]);
+    const isUnchanged = (): boolean =>
+      positionKinds.every((kind) => node.moments?.moment[kind] === moments?.moment[kind]);
     const offer = { position: snapshot.position, isStale, isUnchanged };
     const admission = hasGate ? gate.admit(offer) : undefined;
     const verdict = admission?.verdict ?? "apply";

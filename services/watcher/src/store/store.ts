@@ -89,6 +89,10 @@ export class Store implements ClusterSink {
     this.#publish(next, { origin, beganAtMs });
   }
 
+  hasState(objects: ClusterObjects): boolean {
+    return replaceObjects(this.#snapshot, objects) === this.#snapshot;
+  }
+
   find<K extends Kind>(kind: K, key: string): ObjectOf[K] | undefined {
     const { services, slicesByService, nodes } = this.#snapshot;
     const finders: { readonly [Of in Kind]: () => ObjectOf[Of] | undefined } = {

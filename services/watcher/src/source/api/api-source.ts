@@ -162,8 +162,9 @@ class Relay {
   #deliver(items: GlobalItems, mark: SyncMark | undefined, isStale: boolean): void {
     const { sink, log, health } = this.#options;
     // The gate treats a stale upstream like any other: the relay then becomes stale itself, and its nodes decide.
-    const { verdict, applied } = this.#gate.admit({ position: mark?.position });
-    if (verdict === "refuse") throw new Error("the upstream watcher offers an older state");
+    const offer = { position: mark?.position, isUnchanged: () => items.isUnchanged(sink) };
+    const { verdict, doubt, applied } = this.#gate.admit(offer);
+    if (verdict === "refuse") throw new Error(`the upstream watcher offers ${doubt}`);
     if (verdict === "accept") {
       this.#accepted.inc();
       log.error("older state accepted: the upstream watcher has offered no newer one for a minute");

@@ -84,12 +84,21 @@ export class GlobalItems {
     }
   }
 
+  /** True if the batch is the whole state, and the sink already has it. */
+  isUnchanged(sink: ClusterSink): boolean {
+    return this.#isWholeState && sink.hasState(objectsOf(this.#allChanges()));
+  }
+
   /** Ends the batch and delivers it: the whole state if the batch began with Reset, otherwise its changes. */
   deliverTo(sink: ClusterSink, origin?: Origin): void {
-    const changes = [...this.#changes, ...this.#sliceChanges()];
+    const changes = this.#allChanges();
     if (this.#isWholeState) sink.replace(objectsOf(changes), origin);
     else sink.apply(changes, origin);
     this.#endBatch();
+  }
+
+  #allChanges(): readonly ObjectChange[] {
+    return [...this.#changes, ...this.#sliceChanges()];
   }
 
   #put(ref: Ref, bytes: Uint8Array): void {

@@ -50,6 +50,29 @@ test("a relay refuses an older state of its upstream, and accepts it if nothing 
   await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
 });
 
+test("a relay accepts a replica that listed the same state earlier, and keeps its own position", async () => {
+  const first = await serveStore(kubeStore("web", 20n));
+  const { store, metrics, lines } = start(first.address);
+  await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
+  const { revision } = store.snapshot;
+  await first.stop();
+  const replica = kubeStore("web", 10n);
+  const second = await serveStore(replica, { listen: [`tcp://${first.address}`] });
+  onTestFinished(() => second.stop());
+  const syncCount = (): number => lines.filter((line) => line.includes("upstream watcher in sync")).length;
+  await expect.poll(syncCount, patient).toBe(2);
+  expect(store.position).toMatchObject({ services: 20n, current: { services: 20n } });
+  expect(store.snapshot.revision).toBe(revision);
+  expect(await metrics.metrics()).toContain("kpng_source_older_states_accepted_total 0\n");
+  const versions = { services: 21n, slices: 21n, nodes: 21n };
+  replica.apply([{ kind: "put-service", service: service({ name: "new" }) }], {
+    source: "kube",
+    receivedAtMs: 0,
+    versions,
+  });
+  await expect.poll(() => namesIn(store), patient).toEqual(["new", "web"]);
+});
+
 test("a relay has its upstream's position only together with its state, also when nearly everything goes", async () => {
   const upstream = new Store();
   const show = (version: bigint, names: readonly string[]): void => {
