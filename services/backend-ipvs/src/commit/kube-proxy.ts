@@ -74,7 +74,7 @@ async function readServedAddresses(
   const sets = families.map((family) => parseSets(saved, names, family));
   const recorded = new Set(sets.flatMap((each) => [...(each.get("ADDRESSES")?.keys() ?? [])]));
   if (addresses.size > 0 && addresses.isSubsetOf(recorded)) return addresses;
-  const reason = `${names.interfaceName} has not the service addresses of kpng-ipvs, so it does not serve yet`;
+  const reason = `kpng-ipvs has not finished its first sync: ${names.interfaceName} lacks its service addresses`;
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }
 

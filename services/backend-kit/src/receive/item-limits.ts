@@ -48,6 +48,6 @@ export function defaultMessageBytes(memoryBytes: number): number {
 /** Checks the estimated memory of a batch or of the view against the limit. Errors: VIEW_TOO_LARGE. */
 export function checkViewBytes(what: "batch" | "view", bytes: number, maxBytes: number): void {
   if (bytes <= maxBytes) return;
-  const text = `the ${what} that the watcher sent takes more than ${maxBytes} bytes, a third of the memory limit`;
+  const text = `the ${what} that the watcher sent takes more than ${maxBytes} bytes (default: a third of the memory limit)`;
   throw new BackendError("VIEW_TOO_LARGE", text);
 }
