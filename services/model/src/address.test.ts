@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { isIn, parseAddress, parseCidr, withoutDottedIPv6 } from "./address.ts";
+import { isIn, isLinkLocal, parseAddress, parseCidr, withoutDottedIPv6 } from "./address.ts";
 import { IPSetSchema } from "./gen/localv1/api_pb.ts";
 import { decodeAddresses } from "./wire/service-message.ts";
 
@@ -41,6 +41,16 @@ test.each([
   { address: "fd00::1", cidr: "0.0.0.0/0", isInside: false },
 ])("that $address is in $cidr is $isInside", ({ address, cidr, isInside }) => {
   expect(isIn(address, cidr)).toBe(isInside);
+});
+
+test.each([
+  { address: "fe80::1", expected: true },
+  { address: "febf::1", expected: true },
+  { address: "fec0::1", expected: false },
+  { address: "fe8::1", expected: false },
+  { address: "169.254.1.1", expected: false },
+])("that $address needs a zone is $expected", ({ address, expected }) => {
+  expect(isLinkLocal(address)).toBe(expected);
 });
 
 test.each([

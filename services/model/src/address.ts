@@ -135,7 +135,7 @@ export function isIn(address: string, cidr: string): boolean {
   return list.check(address, isV6 ? "ipv6" : "ipv4");
 }
 
-/** True for a canonical IPv6 address that is valid on one link only, as most interfaces have one. */
+/** True for a canonical IPv6 address in fe80::/10, which is valid on one link only and needs a zone. */
 export function isLinkLocal(address: string): boolean {
-  return address.startsWith("fe80:");
+  return /^fe[89ab][0-9a-f]:/.test(address);
 }

@@ -16,7 +16,7 @@ export interface ServiceItem {
    * For each element of service.ports, in the same order: whether the cluster has a usable endpoint for that port.
    * Traffic for which the node has no endpoint is dropped if another node has one, and rejected if none has.
    *
-   * Undefined if the watcher (e.g. KPNG's) does not send it.
+   * Undefined if the watcher (e.g. KPNG's) does not send it; then only the endpoints in the view count.
    */
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
@@ -37,7 +37,7 @@ export interface EndpointUse {
   readonly local: boolean;
 }
 
-/** An endpoint in a node view: the node may send some of the Service's traffic to it. */
+/** An endpoint in a node view: the node may send new traffic to it, or earlier UDP flows still end there; see `use`. */
 export interface ViewEndpoint {
   /**
    * Unique within the Service, without slashes: the pod's name, `pod.hash`, or up to 16 hex digits if the endpoint is
@@ -76,8 +76,8 @@ export interface ServiceView extends ServiceItem {
 }
 
 /**
- * Everything that a watcher sends to one node, and that a backend puts into effect: a pure function of the cluster state
- * and the node's name.
+ * Everything that a watcher sends to one node, and that a backend puts into effect: a pure function of the cluster state,
+ * the node's name, and the proxy name and features that the subscriber requests.
  */
 export interface NodeView {
   readonly nodeName: string;
