@@ -149,6 +149,22 @@ test("a check that does work that was due is a sync, and no repair", async () =>
   expect([causes, rules.inspect()[0]?.repairCount]).toEqual([["sync", "sync"], 0]);
 });
 
+test("a check that does the work of a failed sync is a sync, and of a failed repair a repair", async () => {
+  const { sync, rules, v4, v6, outcomes } = start();
+  const fail = async (work: () => Promise<unknown>): Promise<void> => {
+    v4.failure = v6.failure = new Error("locked");
+    await work();
+    v4.failure = v6.failure = undefined;
+  };
+  await fail(() => sync(at("a/web")));
+  await rules.repair();
+  v4.lines.clear();
+  await fail(() => rules.repair());
+  await rules.repair();
+  const ofV4 = outcomes.filter(({ family, result }) => family === "v4" && result.kind === "done");
+  expect([ofV4.map(({ cause }) => cause), rules.inspect()[0]?.repairCount]).toEqual([["sync", "repair"], 1]);
+});
+
 test("a full sync and a repair read the node's addresses, and a partial sync uses a reading", async () => {
   let readings = 0;
   const read = () => ({ v4: ++readings > 0 ? ["192.168.0.2"] : [], v6: [] });

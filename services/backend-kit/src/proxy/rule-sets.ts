@@ -56,7 +56,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
 
   /**
    * Puts a view from a watcher into effect. `touched` contains the Services that may differ from the last view that all
-   * families have; "all" also compares the installed rules with the desired ones.
+   * families have installed; "all" also compares the installed rules with the desired ones.
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
@@ -141,11 +141,13 @@ const noStages: SyncStages = { committing: () => undefined };
 export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
   readonly #planner: FamilyPlanner;
-  /** Number of items that the last call compared. */
+  /** How much the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
   /** True if the installed rules are those of the last call; false at the start and after a failure. */
   #areKnown = false;
+  /** While the rules are not known: the call that failed first, whose changes are still to be made. */
+  #failedCall: Cause = "sync";
   /** True while rules from an earlier run stay in force, because no watcher has answered yet. */
   #isKeeping = false;
   /** What inspection shows about the last changes. */
@@ -176,9 +178,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       ...this.#lastChanges,
       name: family,
       desiredCount: desired.count,
-      actualCount: installed.count,
+      installedCount: installed.count,
       desired: (service) => linesOf(desired, service),
-      actual: (service) => linesOf(installed, service),
+      installed: (service) => linesOf(installed, service),
     };
   }
 
@@ -219,11 +221,12 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   /** Undoes changes that other programs made to the rules. `view` is the view of the last sync. */
   repair(view: NodeView): Promise<Failure> {
     return this.#attempt("repair", async () => {
-      // If they are gone, the saved view takes their place.
+      // If the kept rules are gone, install the saved view.
       if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
-      // Applies new addresses of the node, which make the sync a full one, and work that is due; neither is a repair. A
-      // full sync has also compared the installed rules; after a partial one that changed something, the next check does.
-      const cause = this.#areKnown ? "sync" : "repair";
+      // Applies new addresses of the node, which make the sync a full one, work that is due, and the changes of a failed
+      // sync; none of these is a repair. A full sync has also compared the installed rules; after a partial one that
+      // changed something, the next check does.
+      const cause = this.#isKeeping ? "repair" : this.#areKnown ? "sync" : this.#failedCall;
       const change = await this.#sync(view, new Set());
       if (this.#mode === "full" || change.mode !== "none") return { cause, change };
       this.#mode = "full";
@@ -272,6 +275,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       report(cause, { kind: "done", change });
       return undefined;
     } catch (error) {
+      if (this.#areKnown) this.#failedCall = call;
       this.#areKnown = false;
       report(call, { kind: "failed", error, mode: this.#mode });
       return { cause: error };
