@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
-import { CleanupFailures, type ProxyHost, type ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import type { ProxyHost, ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";

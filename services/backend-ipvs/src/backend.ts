@@ -101,7 +101,7 @@ const names = objectNames("");
  */
 const kubeProxyMoves: readonly ProxyAlternative[] = [
   {
-    name: "cleanupKubeProxy",
+    optionKey: "cleanupKubeProxy",
     options: [
       {
         flags: "--cleanup-kube-proxy",

@@ -1,12 +1,15 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. */
+/**
+ * Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. Above 24.8 days (2^31 − 1 ms), Node.js
+ * waits only 1 ms.
+ */
 export async function waitMs(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;
   await sleep(ms, undefined, { signal }).catch(() => undefined);
 }
 
-/** Resolves when `signal` aborts. */
+/** Resolves when `signal` aborts. Leaves a listener on `signal` until then, so it is not for loops. */
 export function aborted(signal: AbortSignal): Promise<void> {
   if (signal.aborted) return Promise.resolve();
   return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));

@@ -1,5 +1,5 @@
-import { saysUnsupported } from "@kpng/backend-kit/exec/run-program.ts";
-import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { saysUnsupported } from "@kpng/backend-kit/exec/iptables-messages.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";

@@ -1,4 +1,4 @@
-import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type AddressSet, type Family, families, isIn, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { addressesOn, isRecorded, parseSets, readServers } from "../read/read-objects.ts";

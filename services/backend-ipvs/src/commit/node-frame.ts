@@ -1,4 +1,4 @@
-import { saysUnsupported } from "@kpng/backend-kit/exec/run-program.ts";
+import { saysUnsupported } from "@kpng/backend-kit/exec/iptables-messages.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { Batch } from "../diff/diff-objects.ts";
 import { parseLink } from "../read/read-objects.ts";

@@ -1,4 +1,4 @@
-import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type ReadObjects, readObjects, readServers } from "../read/read-objects.ts";

@@ -14,7 +14,7 @@ import {
   parseApiAddress,
 } from "@kpng/process/connection/dial.ts";
 import { pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
-import type { ReadTls, ReadToken, TlsFiles } from "@kpng/process/credential-files.ts";
+import type { ReadTls, ReadToken } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 
@@ -331,8 +331,7 @@ function dialAddress(
 ): Transport {
   if (address.kind === "unix") return dial({ api: `unix://${address.path}`, tls, token, maxMessageBytes });
   if (!address.isTls) return dial({ api: key, token, maxMessageBytes });
-  const named = (): TlsFiles & { readonly servername?: string } =>
-    serverName === undefined ? { ...tls?.() } : { ...tls?.(), servername: serverName };
+  const named = () => (serverName === undefined ? { ...tls?.() } : { ...tls?.(), servername: serverName });
   return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
 }
 

@@ -39,9 +39,9 @@ function start(
 const rules: InspectedRules = {
   name: "v4",
   desiredCount: () => 2,
-  actualCount: () => 1,
+  installedCount: () => 1,
   desired: (service) => (service === undefined ? ["a", "b"] : [`b of ${service}`]),
-  actual: (service) => (service === undefined ? ["a"] : []),
+  installed: (service) => (service === undefined ? ["a"] : []),
   readAtMs: 1_500,
   lastTransaction: "x".repeat(100_000),
   committedAtMs: undefined,

@@ -33,13 +33,13 @@ interface BackendInspectionOptions {
 
 /**
  * Limits of an answer, as in the proto file: the length of a transaction, in characters, and the number of drift
- * entries.
+ * entries. Rule sets keep no longer transactions (`maxTransactionLength`); other backends may.
  */
 const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 
 /**
- * Implements kpng.inspect.v1.BackendInspectService, from which `kpng get` reads the view, the last sync and the rules
- * of a running backend.
+ * Implements kpng.inspect.v1.BackendInspectService, from which `kpng get` reads the size of the view, the last sync and
+ * the rules of a running backend.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */
@@ -107,7 +107,7 @@ class BackendInspection implements SyncObserver {
       ruleSets: (ruleSets?.() ?? []).map((set) => ({
         name: set.name,
         desiredCount: set.desiredCount(),
-        actualCount: set.actualCount(),
+        actualCount: set.installedCount(),
         ...(set.readAtMs === undefined ? {} : { readAt: timestampOf(set.readAtMs) }),
         lastTransaction: set.lastTransaction.slice(0, limits.transactionCharacters),
         ...(set.committedAtMs === undefined ? {} : { committedAt: timestampOf(set.committedAtMs) }),
@@ -125,7 +125,7 @@ class BackendInspection implements SyncObserver {
     const lines = chosen.map((set) => ({
       name: set.name,
       desired: [...set.desired(key)],
-      actual: [...set.actual(key)],
+      actual: [...set.installed(key)],
     }));
     return create(ListRulesResponseSchema, { ruleSets: lines });
   }
@@ -191,6 +191,7 @@ async function serve(path: string, inspection: BackendInspection, signal: AbortS
     session.on("error", () => undefined).once("close", () => sessions.delete(session));
   });
   await listenOnSocket(server, path);
+  // From now on, an error means that one connection could not be accepted; unhandled, it would end the process.
   server.on("error", () => undefined);
   await aborted(signal);
   for (const session of sessions) session.destroy();
@@ -202,14 +203,14 @@ export interface InspectedRules {
   /** *Shape:* `v4`. */
   readonly name: string;
   desiredCount(): number;
-  actualCount(): number;
+  installedCount(): number;
   /** Returns the desired rules, one per line; all of them, or only the rules that serve one Service. */
   desired(service?: ServiceKey): readonly string[];
   /**
    * Returns the rules that were last read or committed, one per line; all of them, or only the rules that serve one
    * Service.
    */
-  actual(service?: ServiceKey): readonly string[];
+  installed(service?: ServiceKey): readonly string[];
   /** Time at which the installed rules were last read, in milliseconds since 1970; undefined if they never were. */
   readonly readAtMs: number | undefined;
   /** Beginning of the last transaction's text; "" if there was no transaction. */

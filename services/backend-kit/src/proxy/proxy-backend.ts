@@ -85,7 +85,7 @@ function flagOf({ options: [{ flags }] }: ProxyAlternative): string {
 
 /** Returns the names of the given options that select a run other than serving. */
 function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
-  return ["dryRun", "diff", "cleanup", ...alternatives.map(({ name }) => name)].filter(
+  return ["dryRun", "diff", "cleanup", ...alternatives.map(({ optionKey }) => optionKey)].filter(
     (name) => options[name] === true,
   );
 }
@@ -130,7 +130,7 @@ function makeTask<Change extends RuleChange>(
     const isJson = options.output === "json";
     return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, isJson, print });
   }
-  const alternative = alternatives.find((one) => options[one.name] === true);
+  const alternative = alternatives.find((one) => options[one.optionKey] === true);
   if (alternative !== undefined) return alternative.makeTask(options, settings, context);
   const isDry = options.dryRun === true;
   const period = (key: string, standardMs: number): number => Number(options[key] ?? standardMs);

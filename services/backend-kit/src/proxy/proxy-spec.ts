@@ -1,5 +1,5 @@
 import type { AddressSet } from "@kpng/model/address.ts";
-import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
@@ -77,7 +77,7 @@ export interface ProxyAlternative {
    * Key, in `ParsedOptions`, of the option that selects this run. *Shape:* `cleanupKubeProxy` for
    * `--cleanup-kube-proxy`.
    */
-  readonly name: string;
+  readonly optionKey: string;
   /** The selecting option first, then options that apply only to this run. */
   readonly options: readonly [OptionSpec, ...OptionSpec[]];
   /** Returns the task of this run. */
@@ -103,44 +103,10 @@ export interface ProxyHost {
   readonly sysctls: Sysctls;
   /** Returns the node's own addresses, without Service addresses, as of the last reading; see `RecentAddresses`. */
   readonly localAddresses: () => AddressSet;
-  /** Makes `localAddresses` read the addresses again. */
+  /** Makes `localAddresses` read again. `RuleSets` calls it before each check and each sync of all Services. */
   readonly forgetAddresses: () => void;
   /** Accepts requests from a rule set, such as a partial sync for work that is due later. */
   readonly requests: SyncRequests;
   readonly log: Log;
   readonly metrics: Registry;
-}
-
-/**
- * Collects the failures of a cleanup, which continues after a failure so that one failing tool does not leave
- * everything else installed. Each failure is logged immediately, and the first one is the result.
- */
-export class CleanupFailures {
-  readonly #log: Log;
-  readonly #errors: unknown[] = [];
-
-  constructor(log: Log) {
-    this.#log = log;
-  }
-
-  /** Runs a step. Returns its result; undefined if it failed. */
-  async attempt<Result>(step: () => Promise<Result>): Promise<Result | undefined> {
-    try {
-      return await step();
-    } catch (error) {
-      this.add(error);
-      return undefined;
-    }
-  }
-
-  /** Adds a failure. */
-  add(error: unknown): void {
-    this.#log.error("cleanup is not complete", { reason: reasonOf(error) });
-    this.#errors.push(error);
-  }
-
-  /** Throws the first failure, if there is any. Call it after the last step. */
-  end(): void {
-    if (this.#errors.length > 0) throw this.#errors[0];
-  }
 }

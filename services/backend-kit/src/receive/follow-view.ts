@@ -96,15 +96,16 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
         yield update;
       }
     } catch (error) {
-      // After a faulty stream, the next stream must bring the whole view.
+      // After a faulty stream, the digests may include a batch that was not applied: request the whole view.
       const code = error instanceof BackendError ? error.code : undefined;
       if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") digests.clear();
       if (code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);
       const end = reconnect.ended(error);
       const kind = code === "STATE_BEHIND" ? "behind" : end.kind;
-      const isOwnDelay = kind === "behind" || kind === "lost";
-      const delayMs = isOwnDelay ? (options.gate?.retryDelayMs(end.delayMs, random) ?? end.delayMs) : end.delayMs;
+      // For any other end, the watcher has named the delay.
+      const isDelayOurs = kind === "behind" || kind === "lost";
+      const delayMs = isDelayOurs ? (options.gate?.retryDelayMs(end.delayMs, random) ?? end.delayMs) : end.delayMs;
       onConnection?.({ kind, reason });
       log[kind === "lost" ? "error" : "info"](`stream ${kind}`, { reason, delayMs });
       await wait(delayMs, signal);
@@ -140,7 +141,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   let isChecked = true;
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
-    // A later batch shows that the watcher's own server answers again.
+    // The header is about the stream's first state; a later batch has changes that the watcher has received since.
     const admit = (mark: SyncMark): Admission => admitState(mark, options, isFirst && isStale);
     const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);

@@ -9,10 +9,11 @@ type Chunk<K, V> = readonly (readonly [K, V])[];
  * An immutable map that iterates in ascending order of its keys.
  *
  * A changed copy shares its unchanged parts with the original, so an old and a new view together need little memory.
+ * Chunks are split but never merged, so that chunks may be short after many deletions; empty ones are removed.
  *
  * *Cost:* `get` O(log n); `with` copies the list of chunks and each chunk that has a change; `from` O(n log n).
  */
-export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
+export class SortedMap<K extends string, V extends NonNullable<unknown>> implements ReadonlyMap<K, V> {
   /** Chunks in ascending order of their keys; none is empty. */
   readonly #chunks: readonly Chunk<K, V>[];
   readonly size: number;
@@ -23,7 +24,7 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
   }
 
   /** Returns a map of the entries; if several have the same key, the last one counts. */
-  static from<K extends string, V>(entries: Iterable<readonly [K, V]>): SortedMap<K, V> {
+  static from<K extends string, V extends NonNullable<unknown>>(entries: Iterable<readonly [K, V]>): SortedMap<K, V> {
     const sorted = [...new Map(entries)].sort(([a], [b]) => compareText(a, b));
     return new SortedMap(split(sorted), sorted.length);
   }

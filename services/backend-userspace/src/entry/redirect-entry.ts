@@ -1,6 +1,6 @@
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import { CleanupFailures } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";

@@ -120,6 +120,7 @@ Examples:
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
+    // A watcher that serves nodes has a large heap of long-lived state, and is idle most of the time.
     growOldGenerationByHalf();
     collectWhenIdle();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;

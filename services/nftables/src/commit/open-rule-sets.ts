@@ -1,6 +1,7 @@
 import { release } from "node:os";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import { CleanupFailures, type ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
+import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { NftablesConnection, RulesetChanges } from "../netlink/nftables-connection.ts";

@@ -3,7 +3,7 @@ import { connect as connectTls } from "node:tls";
 import type { Interceptor, Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import type { ReadToken } from "../credential-files.ts";
-import { minTlsVersion, type ReadTls } from "../credential-files.ts";
+import { minTlsVersion, type TlsFiles } from "../credential-files.ts";
 import { withoutCredentials } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 
@@ -24,7 +24,7 @@ const standardApiPort = 12_090;
  * | `watcher` | host with port 12090 |
  * | `tcp://host:port` | same as `host:port` |
  * | `http://host:port`, `https://host:port` | TCP without or with TLS |
- * | `unix:///run/kpng.sock`, `unix://kpng.sock` | unix socket |
+ * | `unix:///run/kpng.sock`, `unix://kpng.sock` | unix socket; TLS files are not used |
  *
  * `shown` is the form of the address that error messages show. Errors: BAD_OPTION.
  */
@@ -52,15 +52,18 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = with
 export interface DialOptions {
   /** See {@link parseApiAddress}. */
   readonly api: string;
-  /** Returns the TLS files; called for each connection. */
-  readonly tls?: ReadTls | undefined;
+  /**
+   * Returns the TLS files; called for each connection. `servername` is the name that the certificate must have; default:
+   * the host in `api`.
+   */
+  readonly tls?: (() => TlsFiles & { readonly servername?: string }) | undefined;
   /** Returns the token to send; called for each RPC. Not allowed over plain TCP. */
   readonly token?: ReadToken | undefined;
   /** Maximum size of a received message, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
   readonly maxMessageBytes?: number | undefined;
   /**
    * Path of a unix socket that leads to the watcher and replaces its address. The process that opened the socket has
-   * chosen the watcher, so a certificate from the CA is accepted whatever its name. For https only.
+   * chosen the watcher, so a certificate from the CA is accepted whatever its name. Ignored without TLS.
    */
   readonly tunnel?: string | undefined;
 }
@@ -127,13 +130,13 @@ function baseUrlOf(address: ApiAddress): string {
 }
 
 /** Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. */
-function openSocket(address: ApiAddress, tls: ReadTls | undefined, tunnel: string | undefined): Socket {
+function openSocket(address: ApiAddress, tls: DialOptions["tls"], tunnel: string | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
   // SNI allows only host names, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
   const to = tunnel === undefined ? { host, port } : { path: tunnel, checkServerIdentity: () => undefined };
-  // The TLS files come last, because they may name another server (`dialAddress` in backend-kit).
+  // The TLS files come last, because their `servername` takes precedence.
   const socket = address.isTls
     ? connectTls({ ...to, ALPNProtocols: ["h2"], minVersion: minTlsVersion, ...serverName, ...tls?.() })
     : connectSocket({ host, port });
