@@ -186,7 +186,8 @@ test("a frozen server makes the watcher stale until it answers; then everything 
   expect(listCount()).toBe(before + 3);
 });
 
-test("a kind whose requests fail makes the watcher stale, and the other kinds are not listed again", async () => {
+/** Returns a function that decides whether requests for nodes are refused. The first refusal ends the watch of nodes. */
+function refusableNodes(): (refuses: boolean) => void {
   let isRefused = false;
   const refusal = new AbortController();
   async function* untilRefused(signal: AbortSignal) {
@@ -198,20 +199,42 @@ test("a kind whose requests fail makes the watcher stale, and the other kinds ar
     if (isRefused) return { status: 403, lines: [{ code: 403 }] };
     return url.searchParams.has("watch") && !refusal.signal.aborted ? { lines: untilRefused } : answer(url);
   });
+  return (refuses) => {
+    isRefused = refuses;
+    refusal.abort();
+  };
+}
+
+test("a kind whose requests fail makes the watcher stale, and the other kinds are not listed again", async () => {
+  const setRefused = refusableNodes();
   await start(300);
   const countOf = (limit: (value: number) => boolean) =>
     server.requests.filter(({ pathname, searchParams }) => {
       return pathname.endsWith("/services") && limit(Number(searchParams.get("limit")));
     }).length;
   const lists = () => countOf((limit) => limit > 1);
-  isRefused = true;
-  refusal.abort();
+  setRefused(true);
   await expect.poll(() => store.currency.staleReason, patience).toContain("nodes");
   const [listsBefore, probesBefore] = [lists(), countOf((limit) => limit === 1)];
   await expect.poll(() => countOf((limit) => limit === 1), patience).toBeGreaterThan(probesBefore + 5);
   expect(lists()).toBe(listsBefore);
-  isRefused = false;
+  setRefused(false);
   await expect.poll(() => store.currency.staleReason, patience).toBeUndefined();
+});
+
+test("a server whose versions went back makes the watcher stale at once, even if requests fail", async () => {
+  const setRefused = refusableNodes();
+  await start(3_000);
+  const reasons: string[] = [];
+  store.currency.observe((event) => {
+    if (event.kind === "stale") reasons.push(event.reason);
+  });
+  const nodeRequests = () => server.requests.filter(({ pathname }) => pathname.endsWith("/nodes")).length;
+  const before = nodeRequests();
+  setRefused(true);
+  await expect.poll(nodeRequests, patience).toBeGreaterThan(before);
+  cluster.version = "5";
+  await expect.poll(() => reasons[0], patience).toMatch(/listed again: not allowed to list nodes/);
 });
 
 test.each([

@@ -58,7 +58,7 @@ export function kubeSource(options: KubeSourceOptions): Source {
         const running = reflectors.map((reflector) => reflector.run(either));
         running.push(followCIDRs({ connection, sink, cluster }, either));
         const { currency } = sink;
-        const probe = new ServerProbe(connection, cluster, reflectors);
+        const probe = new ServerProbe(connection, cluster, services, reflectors);
         const ask = probe.ask.bind(probe);
         running.push(probeServer({ ask, currency, staleAfterMs, onSilent: () => probe.silent() }, either));
         await Promise.all(running);
@@ -112,39 +112,45 @@ class Cluster {
 class ServerProbe {
   readonly #connection: KubeConnection;
   readonly #cluster: Cluster;
-  /** The first one is the reflector of Services. */
+  /** Its kind is the one whose version the probe asks for. */
+  readonly #services: Reflector;
   readonly #reflectors: readonly Reflector[];
   #wasSilent = false;
 
-  constructor(connection: KubeConnection, cluster: Cluster, reflectors: readonly Reflector[]) {
+  constructor(connection: KubeConnection, cluster: Cluster, services: Reflector, reflectors: readonly Reflector[]) {
     this.#connection = connection;
     this.#cluster = cluster;
+    this.#services = services;
     this.#reflectors = reflectors;
   }
 
+  /** To be called while the server is silent; its next answer then leads to new lists. */
   silent(): void {
     this.#wasSilent = true;
   }
 
   async ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
     // This is read before the request, because events can overtake the answer.
-    const knownVersion = this.#reflectors[0]?.resourceVersion ?? "";
+    const knownVersion = this.#services.resourceVersion ?? "";
     const end = await currentResourceVersion(this.#connection, serviceCollection, limitMs, signal);
-    // Readiness already reports that the first lists are missing.
+    // Without its first lists, the watcher serves nobody, and readiness already reports them.
     if (this.#reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
     if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
     const { id } = this.#cluster;
     await this.#cluster.identify(limitMs, signal);
+    // Old objects carry the new identity until they are listed again; until then, the answer below is "behind".
     const isOther = id !== undefined && this.#cluster.id !== id;
     if (isOlder(end.resourceVersion, knownVersion) || isOther || this.#wasSilent) {
       for (const reflector of this.#reflectors) reflector.requestList(this.#wasSilent ? "stale" : "went-back");
       this.#wasSilent = false;
     }
     const failure = this.#reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
+    const reason = failure === undefined ? "" : describeFailure(failure);
+    if (!this.#reflectors.every(({ isCurrent }) => isCurrent)) {
+      return { kind: "behind", reason: `the API server is being listed again${reason === "" ? "" : `: ${reason}`}` };
+    }
     // Not "silent": then all kinds would be listed again, every few seconds, at a server that already refuses some.
-    if (failure !== undefined) return { kind: "failing", reason: describeFailure(failure) };
-    const isCurrent = this.#reflectors.every((reflector) => reflector.isCurrent);
-    return isCurrent ? { kind: "current" } : { kind: "behind", reason: "the API server is being listed again" };
+    return failure === undefined ? { kind: "current" } : { kind: "failing", reason };
   }
 }
 
