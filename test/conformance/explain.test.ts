@@ -1,7 +1,7 @@
 import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
-import type { ProxySettings } from "@kpng/watcher/inspect/find-frontend.ts";
+import type { ExplainSettings } from "@kpng/watcher/inspect/find-frontend.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { describe, expect, test } from "vitest";
 import type { State } from "../scenario/manifest.ts";
@@ -28,7 +28,7 @@ function snapshotOf(state: State) {
   return store.snapshot;
 }
 
-function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): ProxySettings {
+function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): ExplainSettings {
   const cidrs = {
     ClusterCIDR: Object.values(podCIDRs.cluster),
     NodeCIDR: Object.values(podCIDRs.n1),
@@ -41,7 +41,7 @@ function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): Pro
     clusterCIDRs: cidrs[detectLocal],
     isMasqueradeAll: settings.masqueradeAll ?? false,
     nodePortAddresses: settings.nodePortAddresses ?? [],
-    isLocalhostNodePorts: settings.localhostNodePorts ?? true,
+    isLoopbackNodePorts: settings.localhostNodePorts ?? true,
     moreNodeAddresses: [...Object.values(gateways.n1), ...Object.values(boundAddress)],
   };
 }

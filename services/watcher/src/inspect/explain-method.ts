@@ -1,14 +1,14 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { parseAddress, parseCidr } from "@kpng/model/address.ts";
 import { Protocol as ProtocolMessage } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { type ProxySettings as ProxySettingsMessage, SourceKind } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { type ProxySettings, SourceKind } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { ExplainRequest, ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import { listAddresses, protocolMessage } from "./cluster-rows.ts";
 import { explainPacket } from "./explain-packet.ts";
-import { nodeAddresses, type Packet, type ProxySettings, sourceKindOf } from "./find-frontend.ts";
+import { type ExplainSettings, nodeAddresses, type Packet, sourceKindOf } from "./find-frontend.ts";
 import { type InspectContext, readRequestedNode } from "./lists.ts";
 
 /**
@@ -38,7 +38,7 @@ export function explainMethod({ subscribers, proxyNames }: InspectContext, reque
 function assumptionsOf(
   { settings, sourceAddress, sourceKind }: ExplainRequest,
   { source }: Packet,
-  { clusterCIDRs }: ProxySettings,
+  { clusterCIDRs }: ExplainSettings,
   isNodeKnown: boolean,
 ): string[] {
   const all = ["The node's proxy has applied this revision."];
@@ -54,7 +54,8 @@ function assumptionsOf(
         : "No Node has pod CIDRs: all addresses count as outside the cluster (settings.cluster_cidrs).",
     );
   }
-  if (settings === undefined) all.push("All other options of the proxy have kube-proxy's defaults (settings).");
+  if (settings === undefined)
+    all.push("All other options of the proxy have the defaults of kube-proxy's iptables mode (settings).");
   if ((settings?.moreNodeAddresses.length ?? 0) === 0) {
     all.push("The node has only the addresses of its status (settings.more_node_addresses).");
   }
@@ -73,7 +74,7 @@ export function readPacket(
   request: ExplainRequest,
   snapshot: Snapshot,
   nodeName: string,
-  settings: ProxySettings,
+  settings: ExplainSettings,
 ): Packet {
   const { sourceAddress, sourceKind } = request;
   const target = readDestination(request, snapshot);
@@ -132,7 +133,7 @@ function choosePort(service: Service, port: number, given: Protocol | undefined)
 }
 
 /** Decodes the proxy settings of a request; cluster CIDRs default to those of all Nodes. Errors: INVALID_ARGUMENT. */
-export function readSettings(message: ProxySettingsMessage | undefined, { nodes }: Snapshot): ProxySettings {
+export function readSettings(message: ProxySettings | undefined, { nodes }: Snapshot): ExplainSettings {
   const cidrs = (field: string, texts: readonly string[] = []): readonly string[] =>
     texts.map((text) => {
       const parsed = parseCidr(text);
@@ -145,8 +146,8 @@ export function readSettings(message: ProxySettingsMessage | undefined, { nodes 
     clusterCIDRs: message?.hasNoClusterCidr === true ? "unknown" : clusterCIDRs,
     isMasqueradeAll: message?.masqueradeAll ?? false,
     nodePortAddresses: cidrs("node_port_addresses", message?.nodePortAddresses),
-    isLocalhostNodePorts: message?.noLocalhostNodePorts !== true,
-    // Addresses are compared as strings.
+    isLoopbackNodePorts: message?.noLocalhostNodePorts !== true,
+    // Addresses are compared as strings; a string that is not an address matches nothing.
     moreNodeAddresses: (message?.moreNodeAddresses ?? []).map((text) => parseAddress(text)?.address ?? text),
   };
 }

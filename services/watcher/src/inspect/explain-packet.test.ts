@@ -7,15 +7,15 @@ import { Store } from "../store/store.ts";
 import { addresses, endpoint, node, service, servicePort, slice } from "../testing/build.ts";
 import { readPacket, readSettings } from "./explain-method.ts";
 import { explainPacket } from "./explain-packet.ts";
-import type { ProxySettings } from "./find-frontend.ts";
+import type { ExplainSettings } from "./find-frontend.ts";
 
 // test/conformance explains the packets of all scenarios.
 
-const settings: ProxySettings = {
+const settings: ExplainSettings = {
   clusterCIDRs: [],
   isMasqueradeAll: false,
   nodePortAddresses: [],
-  isLocalhostNodePorts: true,
+  isLoopbackNodePorts: true,
   moreNodeAddresses: ["192.0.2.1"],
 };
 

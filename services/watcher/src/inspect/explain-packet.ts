@@ -11,7 +11,13 @@ import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { protocolMessage } from "./cluster-rows.ts";
 import { type Decision, decisionRow, explainService } from "./explain-service.ts";
-import { countsAsPod, type ExplainedFrontend, findFrontend, type Packet, type ProxySettings } from "./find-frontend.ts";
+import {
+  countsAsPod,
+  type ExplainedFrontend,
+  type ExplainSettings,
+  findFrontend,
+  type Packet,
+} from "./find-frontend.ts";
 
 /**
  * Explains step by step what happens to a packet on a node, based on the plan of the node's proxy. Lists the endpoints,
@@ -22,7 +28,7 @@ export function explainPacket(
   nodeName: string,
   proxyName: string,
   packet: Packet,
-  settings: ProxySettings,
+  settings: ExplainSettings,
 ): ExplainResponse {
   const match = findFrontend(snapshot, nodeName, proxyName, packet, settings);
   if ("none" in match) {
@@ -164,7 +170,7 @@ interface PacketPolicy {
   readonly masqueradeReason: string;
 }
 
-function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxySettings): PacketPolicy {
+function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ExplainSettings): PacketPolicy {
   const { service, planned, isServed } = frontend;
   const sender = isServed ? senderOf(packet, settings) : "outside";
   const route = planned.routes[sender];
@@ -190,7 +196,7 @@ function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxyS
   return explained(`${name} is Local, but ${exception}`, reason);
 }
 
-function senderOf(packet: Packet, settings: ProxySettings): Sender {
+function senderOf(packet: Packet, settings: ExplainSettings): Sender {
   if (countsAsPod(packet, settings)) return "pod";
   return packet.source === SourceKind.NODE ? "node" : "outside";
 }
@@ -203,7 +209,7 @@ function describePod({ sourceAddress }: Packet): string {
   return sourceAddress === undefined ? "the sender is a pod" : "the sender is in the cluster CIDR";
 }
 
-function clusterIPMasquerade(sender: Sender, packet: Packet, settings: ProxySettings): string {
+function clusterIPMasquerade(sender: Sender, packet: Packet, settings: ExplainSettings): string {
   if (settings.isMasqueradeAll) return "masqueradeAll is set";
   if (settings.clusterCIDRs === "unknown")
     return "without a cluster CIDR, pods cannot be distinguished from other senders";

@@ -20,8 +20,8 @@ export interface Packet {
   readonly port: number;
 }
 
-/** Options of the node's proxy; see kpng.inspect.v1.ProxySettings. */
-export interface ProxySettings {
+/** Options of the node's proxy that an explanation assumes, decoded from kpng.inspect.v1.ProxySettings. */
+export interface ExplainSettings {
   /** "unknown" if the proxy has no cluster CIDRs and cannot distinguish pods from other senders. */
   readonly clusterCIDRs: readonly string[] | "unknown";
   /** True if the proxy masquerades all traffic to cluster IPs (`--masquerade-all`). */
@@ -29,28 +29,28 @@ export interface ProxySettings {
   /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
   readonly nodePortAddresses: readonly string[];
   /** True if loopback addresses accept node ports, too. */
-  readonly isLocalhostNodePorts: boolean;
+  readonly isLoopbackNodePorts: boolean;
   /** Addresses of the node in addition to the addresses in its status, in canonical form. */
   readonly moreNodeAddresses: readonly string[];
 }
 
-export function nodeAddresses(node: Node | undefined, settings: ProxySettings): readonly string[] {
+export function nodeAddresses(node: Node | undefined, settings: ExplainSettings): readonly string[] {
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }
 
 /** Classifies a sender by its address; `ofNode` contains the addresses of the node. */
-export function sourceKindOf(address: string, ofNode: readonly string[], settings: ProxySettings): SourceKind {
+export function sourceKindOf(address: string, ofNode: readonly string[], settings: ExplainSettings): SourceKind {
   if (ofNode.includes(address) || isLoopback(address)) return SourceKind.NODE;
   return isInAny(address, settings.clusterCIDRs) ? SourceKind.POD : SourceKind.OUTSIDE;
 }
 
 /** True if the proxy treats the sender as part of the cluster, so that its connections are not masqueraded. */
-export function countsAsPod({ source, sourceAddress }: Packet, settings: ProxySettings): boolean {
+export function countsAsPod({ source, sourceAddress }: Packet, settings: ExplainSettings): boolean {
   if (settings.clusterCIDRs === "unknown") return false;
   return sourceAddress === undefined ? source === SourceKind.POD : isInAny(sourceAddress, settings.clusterCIDRs);
 }
 
-function isInAny(address: string, cidrs: ProxySettings["clusterCIDRs"]): boolean {
+function isInAny(address: string, cidrs: ExplainSettings["clusterCIDRs"]): boolean {
   return cidrs !== "unknown" && cidrs.some((cidr) => isIn(address, cidr));
 }
 
@@ -63,7 +63,7 @@ export function findFrontend(
   nodeName: string,
   proxyName: string,
   packet: Packet,
-  settings: ProxySettings,
+  settings: ExplainSettings,
 ): FoundFrontend {
   const { destination, port: number, protocol } = packet;
   const node = makeNodePlan(snapshot, nodeName, packet, settings);
@@ -174,8 +174,8 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
  * Returns the plan of a proxy. One cluster CIDR suffices, because plans of Services depend only on whether there is
  * any.
  */
-function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
-  const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;
+function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ExplainSettings): NodePlan {
+  const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLoopbackNodePorts } = settings;
   const addresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);
   const plan = planNode(
     {
@@ -184,7 +184,7 @@ function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, 
       clusterCIDRs: [],
       podBridgeInterface: "",
       podInterfaceNamePrefix: "",
-      isLoopbackNodePorts: isLocalhostNodePorts,
+      isLoopbackNodePorts,
       nodePortAddresses: { kind: "cidrs", cidrs },
     },
     family,
@@ -197,7 +197,7 @@ function isNodeAddress(
   { destination, source }: Packet,
   snapshot: Snapshot,
   nodeName: string,
-  settings: ProxySettings,
+  settings: ExplainSettings,
 ): boolean {
   if (isLoopback(destination)) return source === SourceKind.NODE;
   return nodeAddresses(snapshot.nodes.get(nodeName), settings).includes(destination);
