@@ -31,8 +31,8 @@ export function nodeOf({ nodes, hasState }: Rights): string | undefined {
 }
 
 /**
- * True if refused calls of a class get RESOURCE_EXHAUSTED; refused calls of other classes may be retried on another
- * connection.
+ * True if refused calls of a class get RESOURCE_EXHAUSTED, which tells people why. Clients retry refused calls of other
+ * classes on another connection, which may lead to another replica.
  */
 export function isAnsweredWhenRefused(callClass: CallClass): boolean {
   return callClass === "people" || callClass === "open";
@@ -58,7 +58,7 @@ const chunkBytes = 256;
  * - *Calls* are limited by class and, for clients restricted to nodes, also by node, so that no node can take the slots
  *   of all others.
  * - *Bytes* of incomplete or unread requests are counted ten times a second; above the limit, the connections with the
- *   most bytes are ended. HTTP/2 gives each call a window of 64 KiB, and a connection has up to 100 calls.
+ *   most bytes are ended. Node.js gives each call a window of 64 KiB; `maxStreamsPerConnection` bounds the calls.
  *
  * *Bound:* the limits of the classes, and one entry for each call.
  */
@@ -67,7 +67,7 @@ export class Admission {
   readonly #refusals: Refusals;
   readonly #maxByClass: Readonly<Record<CallClass, number>>;
   readonly #counts = new Map<string, number>();
-  /** For each call, a function that returns the call's memory outside the stream, in bytes. */
+  /** For each call, a function that returns the call's memory outside the stream (an incomplete message), in bytes. */
   readonly #calls = new Map<ServerHttp2Stream, () => number>();
   #counting: NodeJS.Timeout | undefined;
 
@@ -94,8 +94,8 @@ export class Admission {
   }
 
   /**
-   * Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends. Not to be
-   * called for unix sockets, which have no limits.
+   * Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends; the last call
+   * for a stream counts. Not to be called for unix sockets, which have no limits.
    */
   countMemory(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
     if (!this.#calls.has(stream)) stream.once("close", () => this.#calls.delete(stream));

@@ -94,6 +94,7 @@ export class Rate {
 /** Why a connection or a call was refused or ended; values of the label `reason` of kpng_refused_total. */
 export type RefusalReason = keyof typeof messages;
 
+// The numbers are those of `maxPerNode`, `callBurst`, `callsPerSecond` and `maxHeaderBytes`.
 const messages = {
   connections: "connection refused: the limit of connections is reached (--max-connections)",
   files: "connection refused: too many open files (ulimit -n)",

@@ -3,10 +3,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/service-view.ts";
 
-/**
- * The node and the class for which a view is computed. Apart from the snapshot, a view depends on nothing else. A class
- * is a set of nodes with the same zone, features and proxy name, which share most of their view.
- */
+/** A request, with the zone and the class of its node in a snapshot. Together with that snapshot, it determines a view. */
 export interface ViewTarget {
   readonly request: NodeViewRequest;
   readonly node: ChoosingNode;
@@ -25,7 +22,10 @@ export interface NodeViewRequest {
   readonly takesBatches?: boolean | undefined;
 }
 
-/** Subscribers that receive the same items for every Service in which their own node has no endpoints. */
+/**
+ * The nodes in one zone whose subscribers request the same proxy name and understand the same fields. They receive the
+ * same items for every Service without own endpoints of the node (`ClassChoice`).
+ */
 export interface ViewClass {
   /** Unique for each class. */
   readonly key: string;
@@ -73,6 +73,7 @@ export class ViewTargetTracker {
     this.#nodes = snapshot.nodes;
     this.#services = snapshot.services;
     const target = viewTargetIn(snapshot, this.#request);
+    // The key has everything that a target takes from a snapshot; a new field of ChoosingNode must enter the key, too.
     if (cached?.viewClass.key === target.viewClass.key) return cached;
     this.#target = target;
     return target;

@@ -57,6 +57,7 @@ export function statusPage({ api, trust, tokens, log }: StatusPageOptions): Answ
         const refusal = refusalOf(request, rights, asset === undefined ? ["POST"] : ["GET", "HEAD"]);
         if (refusal !== undefined) refuse(response, ...refusal);
         else if (asset !== undefined) sendAsset(request, response, asset);
+        // This port is not drained, so nothing asks its clients to leave. The status server bounds its connections.
         else query({ request, response, rights, leave: new AbortController().signal });
       })
       .catch((error: unknown) => {

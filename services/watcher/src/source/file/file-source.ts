@@ -21,7 +21,7 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
   readonly skipsBad?: boolean | undefined;
   /**
    * Receives warnings about a valid input, e.g. that objects were left out or that there are no objects at all.
-   * Default: the log.
+   * Default: the log, which has no level for warnings, at level error.
    */
   readonly warn?: Log["error"] | undefined;
   readonly log: Log;
@@ -45,10 +45,9 @@ const emptiedMs = 1_000;
 const maxProblems = 20;
 
 /**
- * Fills the sink from files and folders, and follows their changes. An input is a whole cluster: kinds that no file
- * contains are empty. While any file is invalid, the last valid state
- * stays in effect, and the log, health and metrics report the problems. Errors: BAD_INPUT if the files are invalid at
- * the start.
+ * Fills the sink from files and folders, and follows their changes. The files together are a whole cluster: kinds that
+ * no file contains are empty. While any file is invalid, the last valid state stays in effect, and the log, health and
+ * metrics report the problems. Errors: BAD_INPUT if the files are invalid at the start.
  */
 export function fileSource(options: FileSourceOptions): Source {
   const follower = new FileFollower(options);

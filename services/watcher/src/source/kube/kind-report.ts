@@ -5,7 +5,10 @@ import { makeConnectedGauge } from "../probe-server.ts";
 import type { Kind } from "../source.ts";
 import { describeFailure, type RequestFailure } from "./connection.ts";
 
-/** Reports what happens to one kind as log lines, health and metrics. */
+/**
+ * Reports what happens to one kind as log lines, health and metrics. Readers of health know the prefixes `source/` and
+ * `objects/` of its parts' names: `Findings`, and programs that print what they wait for.
+ */
 export class KindReport {
   readonly #kind: Kind;
   readonly #part: string;
@@ -48,7 +51,7 @@ export class KindReport {
     counter.inc({ kind: this.#kind, result: failure.kind });
     this.#setConnected(failure.kind === "expired");
     const reason = describeFailure(failure);
-    // This is not a fault, because the server keeps only a limited history. The next list recovers.
+    // This is not a fault: the server answers, but keeps only a limited history. The next list recovers.
     if (failure.kind === "expired") {
       this.#log.info("watch history expired at the API server, listing again", { reason, retryMs });
       return;
@@ -63,7 +66,10 @@ export class KindReport {
     this.#log.info("listing all objects again", { reason });
   }
 
-  /** Reports, after `listed`, that deletions in that list are held back until another list begins after `retryMs`. */
+  /**
+   * Reports, after `listed`, that deletions in that list are held back until another list begins after `retryMs`. In
+   * metrics, such a list is "braked".
+   */
   deletionsHeld({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;
@@ -84,7 +90,7 @@ export class KindReport {
   }
 
   /** Reports that an object is invalid. `problem` is undefined if it was reported before. */
-  bad(key: string, problem: string | undefined): void {
+  objectInvalid(key: string, problem: string | undefined): void {
     this.#metrics.badObjects.inc({ kind: this.#kind });
     if (problem !== undefined) {
       this.#log.error("invalid object, keeping its last valid value", { object: key, problem });
@@ -111,7 +117,7 @@ export class KindReport {
   }
 
   /** Reports that an object is valid but no proxy needs it. */
-  skipped(key: string, note: string): void {
+  objectSkipped(key: string, note: string): void {
     this.#log.info("object skipped: no proxy needs it", { object: key, note });
   }
 
@@ -133,6 +139,7 @@ export class KindReport {
   }
 }
 
+/** Numbers of a kind's objects: all that the sink has, and those that a list lacks. */
 export interface MassDeletion {
   readonly currentCount: number;
   readonly deletedCount: number;

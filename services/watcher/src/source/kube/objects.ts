@@ -170,12 +170,12 @@ export class ObjectTracker<K extends Kind> {
       }
       case "skip": {
         this.#newProblem(key, "");
-        if (this.#notes.get(key) !== decoded.note) this.#report.skipped(key, decoded.note);
+        if (this.#notes.get(key) !== decoded.note) this.#report.objectSkipped(key, decoded.note);
         this.#notes.set(key, decoded.note);
         return undefined;
       }
       default:
-        this.#report.bad(key, this.#newProblem(key, describe(decoded)));
+        this.#report.objectInvalid(key, this.#newProblem(key, describe(decoded)));
         return this.#find(key);
     }
   }
@@ -205,6 +205,7 @@ export class ObjectTracker<K extends Kind> {
   }
 }
 
+/** Maximum number of an object's invalid parts that its message names; the metric counts all. */
 const maxProblems = 20;
 
 /** A list that is being received. Its objects take effect together, once the list is complete. */
@@ -217,7 +218,7 @@ interface IncomingList {
   complete(isConfirming: boolean, resourceVersion: string): MassDeletion | undefined;
 }
 
-/** True if a list would delete at least nine tenths of the objects, and at least ten objects. */
+/** True if a list would delete at least nine tenths of the objects; fewer than ten deletions are never held. */
 function isMassDeletion({ currentCount, deletedCount }: MassDeletion): boolean {
   return deletedCount >= 10 && deletedCount >= 0.9 * currentCount;
 }
@@ -226,7 +227,7 @@ function describe({ path, problem }: FieldProblem): string {
   return `${showPath(path)}: ${problem}`;
 }
 
-/** Returns a resource version as a number; undefined for a string that cannot be compared. */
+/** Returns a resource version as a number; undefined for any other string, and for one beyond 64 bits. */
 function versionOf(resourceVersion: string): bigint | undefined {
   return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;
 }

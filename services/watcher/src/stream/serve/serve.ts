@@ -127,7 +127,7 @@ function stopAccepting(server: Server): void {
 
 /**
  * Maximum number of concurrent streams per connection: the lowest number that RFC 9113 recommends. A node or a relay
- * needs one or two streams, and a query up to 32. nghttp2 refuses further streams before Node.js creates objects for
+ * needs one or two streams. nghttp2 refuses further streams before Node.js creates objects for
  * them, so this also limits the number of objects that one read from a hostile client can create.
  */
 const maxStreamsPerConnection = 100;

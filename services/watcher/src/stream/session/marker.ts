@@ -17,7 +17,8 @@ export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: b
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
   const context = { batch, subscribers };
-  // The traces in the marker of a first batch depend on the current time.
+  // The traces in the marker of a first batch depend on the current time. So does AckIntervalMs in any marker, but the
+  // interval of the first use will do until the next batch.
   if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
   return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
 }
@@ -34,7 +35,7 @@ export class Marker {
     this.#fields = fields;
   }
 
-  /** Returns the marker with a digest. *Cost:* a copy of the marker. */
+  /** Returns the marker with a digest, whose length is fixed (fixed64). *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
     this.#template ??= this.#makeTemplate();
     const copy = Buffer.from(this.#template.bytes);
@@ -95,7 +96,7 @@ const recentMs = 30_000;
  * last 30 s, because the node may have missed their changes.
  *
  * Only some nodes record their part of a trace, because otherwise there would be thousands of spans. `tracedNodes` is
- * this share of the nodes: the number that the trace asks for, divided by the number of open streams.
+ * this share of the nodes: the number that the newest trace asks for, divided by the number of open streams.
  */
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,
