@@ -70,6 +70,15 @@ test("endpoints that the kernel refuses are left out, counted, marked, and tried
   expect(await registry.metrics()).toContain(`${metric} 1`);
 });
 
+test("a refused endpoint does not prevent the deletion of another Service's virtual server", async () => {
+  const { readInputs } = useKernel("-r 192.0.2.255:");
+  const rules = openRuleSet();
+  const [stays, goes] = [serviceAt("a", "10.96.0.1", ["192.0.2.255"]), serviceAt("b", "10.96.0.2", [])];
+  await rules.sync(planOfServices("v4", [stays, goes]), "all", stages);
+  await rules.sync(planOfServices("v4", [stays]), new Set(["ns/a", "ns/b"]), stages);
+  expect(readInputs()).toContain("-D -t 10.96.0.2:80");
+});
+
 test("a sync fails if the kernel refuses the deletion of an address", async () => {
   useKernel("address delete fd00::2/");
   const rules = openRuleSet({ family: "v6", localAddresses: () => ({ v4: [], v6: [] }) });

@@ -13,7 +13,7 @@ import {
 import type { ObjectId } from "../diff/service-objects.ts";
 import { readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
-import { BackendIpvsError, type ObjectNames } from "../render/kernel-objects.ts";
+import { BackendIpvsError, type ObjectNames, serverOfReal } from "../render/kernel-objects.ts";
 
 /** A change to the objects and rules of one family. Each sync and repair returns one. */
 export interface IpvsChange extends RuleChange {
@@ -22,7 +22,8 @@ export interface IpvsChange extends RuleChange {
   readonly deletes: number;
 }
 
-interface CallChanges {
+/** The changes that one sync or repair made. */
+interface MadeChanges {
   readonly objects: readonly ObjectChange[];
   readonly batches: readonly Batch[];
   /** The interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
@@ -30,7 +31,7 @@ interface CallChanges {
 }
 
 /** Describes the changes of one sync or repair for log, metrics and inspection. */
-export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: CallChanges): IpvsChange {
+export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: MadeChanges): IpvsChange {
   const deletes = objects.filter(({ after }) => after === undefined).length;
   const puts = objects.length - deletes;
   return {
@@ -159,7 +160,7 @@ export class ChangeWriter {
       } catch (error) {
         if (!isRefusal(error, command)) throw error;
         // None is missing if the line deleted an object that was already gone.
-        const missing = await this.#missing(changes, command);
+        const missing = await this.#missing(changes, command, lines);
         if (!missing.every(isRefusable)) throw error;
         this.#logRefused(missing, error);
         for (const change of missing) refused.add(change);
@@ -168,12 +169,25 @@ export class ChangeWriter {
     return refused;
   }
 
-  /** Returns the changes that `tool` should have made but that are not in force. */
-  async #missing(changes: readonly ObjectChange[], [tool]: readonly string[]): Promise<readonly ObjectChange[]> {
+  /** Returns the changes that a run of `tool` with these lines should have made but that are not in force. */
+  async #missing(
+    changes: readonly ObjectChange[],
+    [tool]: readonly string[],
+    lines: readonly string[],
+  ): Promise<readonly ObjectChange[]> {
     const { runTool, names, family } = this.#options;
     const { objects } = await readObjects(runTool, names, family, { isRecognized: () => true });
     const kinds = tool === "ip" ? ["address"] : ["server", "real"];
-    return changes.filter(({ kind, key, after }) => kinds.includes(kind) && objects.get(kind)?.get(key) !== after);
+    // `makeBatches` deletes virtual servers, with their real servers, in a later run than it makes all other changes.
+    const isServerDeletion = ({ kind, after }: ObjectChange): boolean => kind === "server" && after === undefined;
+    const later = lines.some((line) => line.startsWith("-D ")) ? [] : changes.filter(isServerDeletion);
+    const laterServers = new Set(later.map(({ key }) => key));
+    return changes.filter(
+      ({ kind, key, after }) =>
+        kinds.includes(kind) &&
+        objects.get(kind)?.get(key) !== after &&
+        !laterServers.has(kind === "real" ? serverOfReal(key) : key),
+    );
   }
 
   /** Logs objects that were not refused before, with the Services that need them (the first few of each). */
@@ -219,8 +233,8 @@ function isRefusable({ kind, before, after }: ObjectChange): boolean {
 }
 
 /**
- * True if a tool failed because of an address, and not, for example, because of a missing interface. Failures of ipset
- * and iptables-restore are never due to an address.
+ * True if a tool failed because of an address ("Invalid …", "Cannot assign …"), and not, for example, because of a
+ * missing interface. Failures of ipset and iptables-restore are never due to an address.
  */
 function isRefusal(error: unknown, [tool]: readonly string[]): error is BackendIpvsError {
   return (
