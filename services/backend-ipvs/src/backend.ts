@@ -93,7 +93,7 @@ function schedulerName(text: string): string {
 }
 
 /** kube-proxy serves only Services without a proxy name, so only the instance without a proxy name replaces it. */
-const names = objectNames("");
+const defaultNames = objectNames("");
 
 /**
  * A step of the migration from kube-proxy that is run separately. docs/guides/migrate-from-kube-proxy.md gives the
@@ -114,7 +114,8 @@ const kubeProxyMoves: readonly ProxyAlternative[] = [
       run: () => {
         const { excludedCIDRs } = readIpvsSettings(options);
         const runTool = new RunTool();
-        return removeKubeProxy({ names, runTool, log, localAddresses: readLocalAddresses(), excludedCIDRs });
+        const localAddresses = readLocalAddresses();
+        return removeKubeProxy({ names: defaultNames, runTool, log, localAddresses, excludedCIDRs });
       },
     }),
   },

@@ -226,6 +226,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       this.#objects = new ServiceObjects();
       this.#marks = new FirewallMarks(this.#options.names.markRange);
       this.#nodePlaces = new NodePlaces(nodePortAddresses);
+      // A partial sync must also find the installed objects that no Service needs any more.
       for (const [kind, ofKind] of this.#installed ?? [])
         for (const key of ofKind.keys()) this.#objects.touch(kind, key);
     }

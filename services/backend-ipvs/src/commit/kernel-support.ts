@@ -48,7 +48,7 @@ export interface KernelSettings {
 
 /**
  * Sets the sysctls that IPVS needs for Services, and timeouts if they are configured. A sysctl that cannot be set is
- * only logged, because it may already have the desired value on the host.
+ * only logged: if it could not be read either, it may have the desired value.
  *
  * Errors: COMMIT_REJECTED if a timeout cannot be set.
  */

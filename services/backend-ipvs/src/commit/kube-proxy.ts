@@ -112,6 +112,7 @@ function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
     return new Set(adds.flatMap(([verb, set = "", key = ""]) => (verb === "add" && desired.has(set) ? [key] : [])));
   };
   const frontends = elements(...kubeProxyFrontendSets);
+  // The ipset of SCTP node ports, one of `kubeProxyFrontendSets`, contains addresses.
   const nodePorts = { tcp: elements("NODE-PORT-TCP"), udp: elements("NODE-PORT-UDP"), sctp: new Set<string>() };
   const ids = [...input.servers.matchAll(/^-A (.+?) -s /gm)].map(([, id = ""]) => id);
   return ids.filter((id) => {

@@ -119,7 +119,7 @@ function isAbsent(error: unknown): boolean {
   return saysUnsupported(error.message);
 }
 
-/** Reads our rules. Errors: READ_FAILED, TOOL_MISSING. */
+/** Reads our rules in the unnamed variant, to which `NodeFrame` writes. Errors: READ_FAILED, TOOL_MISSING. */
 export async function readFrame(runTool: RunTool, names: ObjectNames, family: Family): Promise<InstalledFrame> {
   return parseFrame(await runTool.read([iptablesTool(family, "save")]), names);
 }
@@ -141,6 +141,7 @@ export function parseFrame(text: string, { prefix }: ObjectNames): InstalledFram
   return { rules, felixRule };
 }
 
+/** Whether a jump is installed, at any position of its chain. */
 export function hasJump({ rules }: Pick<InstalledFrame, "rules">, { table, from, to }: FrameJump): boolean {
   return rules.some((rule) => rule.startsWith(`${table} -A ${from} `) && rule.endsWith(` -j ${to}`));
 }

@@ -2,10 +2,10 @@ import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 
-// A mark consists of the instance's range (bits 24 to 31), three flags, and the id of a Service port (bits 0 to 20). IPVS
-// compares all 32 bits; other programs' bits are safe, because only packets without any mark get one, and lose it after
-// IPVS (`renderFrame`). The protocol is in the mark because endpoints of UDP do not drain (`isDrainable`), which must be
-// readable from the mark of an earlier run.
+// A mark consists of the instance's range (bits 24 to 31), three flags, and the id of a Service port (bits 0 to 20).
+// IPVS compares all 32 bits; other programs' bits are safe, because only packets without any mark get one, and lose it
+// after IPVS (`renderFrame`). A mark from an earlier run must show its protocol, because UDP endpoints do not drain
+// (`isDrainable`).
 const masqueradeFlag = 0x0080_0000;
 const familyFlag = 0x0040_0000;
 const udpFlag = 0x0020_0000;
@@ -13,8 +13,8 @@ const maxIds = 0x0020_0000;
 
 /**
  * The range of firewall marks of one instance: bits 24 to 31. *Shape:* `0x6b` for the default instance, one of `0x70`
- * to `0x7f` with a proxy name. It is below 0x80, because larger marks would be negative numbers. Two names may have the same range, so the range does not show which instance owns a
- * mark; the ipset MARKS does.
+ * to `0x7f` with a proxy name. It is below 0x80, because marks would otherwise be negative numbers. Two names may have
+ * the same range, so the ipset MARKS, and not the range, shows which instance owns a mark.
  */
 export type MarkRange = number;
 
@@ -28,8 +28,8 @@ export function markRange(serviceProxyName: string): MarkRange {
  * whose packets are masqueraded.
  */
 export function markMatches(range: MarkRange): { readonly all: string; readonly masqueraded: string } {
-  const byte = range.toString(16);
-  return { all: `0x${byte}000000/0xff000000`, masqueraded: `0x${byte}800000/0xff800000` };
+  const [first, masqueraded] = [range << 24, (range << 24) | masqueradeFlag].map((mark) => `0x${mark.toString(16)}`);
+  return { all: `${first}/0xff000000`, masqueraded: `${masqueraded}/0xff800000` };
 }
 
 /**
@@ -46,7 +46,7 @@ export class FirewallMarks {
   readonly #idsByService = new Map<string, Map<string, number>>();
   readonly #taken = new Set<number>();
 
-  /** `idCount` is the number of Service ports that can have marks. Default 2 million. */
+  /** `idCount` is the number of ids. Default 2 million, more than the ipset MARKS has room for. */
   constructor(range: MarkRange, idCount = maxIds) {
     this.#range = range;
     this.#idCount = idCount;

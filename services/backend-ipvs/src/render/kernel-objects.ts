@@ -107,7 +107,8 @@ export function isDrainable(id: ServerId): boolean {
  * - RANGED, SOURCES: frontends with source ranges, and the clients that they admit.
  * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all packets, or all except those from pods.
  * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark for packets from pods or from the node.
- * - HAIRPIN: endpoints that may reach themselves.
+ * - HAIRPIN: endpoints that may reach themselves: each address twice. There is no set type for two addresses without
+ *   prefix lengths.
  * - HEALTH: ports of health checks.
  */
 const setTypes = {
@@ -127,6 +128,9 @@ const setTypes = {
   HEALTH: "bitmap:port",
 } as const;
 
+/** Ipsets whose elements carry the mark that packets get from the target SET. */
+const markingRoles: ReadonlySet<SetRole> = new Set(["POD-MARKS", "NODE-MARKS"]);
+
 /** Role of an ipset. */
 export type SetRole = keyof typeof setTypes;
 
@@ -137,7 +141,7 @@ export const setRoles = Object.keys(setTypes) as readonly SetRole[];
 export interface ObjectNames {
   /** Prefix of the names of all chains and ipsets. *Shape:* `KPNGIPVS`, or `KPNGIPVS1a2b3c4d` with a proxy name. */
   readonly prefix: string;
-  /** The dummy interface with the service addresses. *Shape:* `kube-ipvs0`, or `kpngv-1a2b3c4d`. */
+  /** The dummy interface with the service addresses; at most 15 characters. *Shape:* `kube-ipvs0`, `kpngv-1a2b3c4d`. */
   readonly interfaceName: string;
   readonly markRange: MarkRange;
 }
@@ -161,7 +165,10 @@ export function objectNames(serviceProxyName: string): ObjectNames {
   return { prefix: `KPNGIPVS${hash}`, interfaceName: `kpngv-${hash}`, markRange: range };
 }
 
-/** Returns the name of an ipset. *Shape:* `KPNGIPVS-SERVERS`, `KPNGIPVS-6-SERVERS`; at most 31 characters. */
+/**
+ * Returns the name of an ipset. *Shape:* `KPNGIPVS-SERVERS`, `KPNGIPVS-6-SERVERS`. The kernel permits 31 characters, so
+ * a role has at most 12: `KPNGIPVS1a2b3c4d-6-DROP-OUTSIDE`.
+ */
 export function setName({ prefix }: ObjectNames, family: Family, role: SetRole): string {
   return `${prefix}-${family === "v6" ? "6-" : ""}${role}`;
 }
@@ -170,7 +177,7 @@ export function setName({ prefix }: ObjectNames, family: Family, role: SetRole):
 export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
   const type = setTypes[role];
   const inet = family === "v4" || role === "MARKS" ? "inet" : "inet6";
-  const extension = role.endsWith("-MARKS") ? " skbinfo" : "";
+  const extension = markingRoles.has(role) ? " skbinfo" : "";
   const options = type === "bitmap:port" ? "range 0-65535" : `family ${inet} maxelem 1048576${extension}`;
   return `create ${setName(names, family, role)} ${type} ${options}`;
 }

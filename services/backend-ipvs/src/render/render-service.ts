@@ -157,6 +157,7 @@ function putServer(
   for (const { address, port } of drainingEndpoints(view, plan, node.family)) {
     objects.put("real", realKey(server, address, port), finishing);
   }
+  // Comes last, because an endpoint that is in both lists gets new flows.
   for (const { address, port } of sets[route.set]) {
     objects.put("real", realKey(server, address, port), "-w 1");
   }
