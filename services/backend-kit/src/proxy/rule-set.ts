@@ -72,7 +72,7 @@ export interface RuleChange {
   readonly mode: SyncMode | "none";
   /** Size of the change, for the log. *Shape:* `{ chains: 3, example: "KPNG-SVC-XPGD46QRK7WJZT7O" }`. */
   readonly fields: LogFields;
-  /** The beginning of the committed text, at most 64 KiB; "" if nothing was committed. */
+  /** The beginning of the committed text, at most 64 KiB; "" if nothing with a text was committed. */
   readonly transaction: string;
   /** Returns the rules that differed. Valid only until the next sync or repair. */
   readonly differences: () => readonly RuleDifference[];

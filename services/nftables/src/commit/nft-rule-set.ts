@@ -15,7 +15,7 @@ import { describeFrontend, formatElement } from "../layout/format-element.ts";
 import type { SetElement } from "../netlink/transaction.ts";
 import { readOwnObjects, readRules } from "../read/read-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { firstHook, ipOf } from "../render/skeleton.ts";
+import { ipOf, natHook } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
 /** The rules of one IP family, in one nftables table. */
@@ -37,12 +37,17 @@ export class NftRuleSet implements RuleSet<NftChange> {
     return listRules(this.family, () => this.#table.elements);
   }
 
+  /**
+   * The same rules as {@link desired} after a successful call, because `NftTable` repairs whatever differs; none after a
+   * failed call, because the kernel's rules are then unknown.
+   */
   get installed(): RuleList {
     return listRules(this.family, () => (this.#table.isKnown ? this.#table.elements : undefined));
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
     this.#plan = plan;
+    // After a failure, the kit passes "all"; this does not rely on it.
     const isFull = touched === "all" || !this.#table.isKnown;
     const change = isFull
       ? await this.#table.syncAll(plan, () => stages.committing())
@@ -68,7 +73,7 @@ export class NftRuleSet implements RuleSet<NftChange> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
     if ((await readOwnObjects(connection, id)) === undefined) return false;
-    return (await readRules(connection, id)).has(firstHook);
+    return (await readRules(connection, id)).has(natHook);
   }
 
   async close(): Promise<void> {
@@ -83,7 +88,7 @@ export interface NftChange extends RuleChange {
   readonly deletes: number;
 }
 
-/** Describes a change for log, metrics and inspection. */
+/** Describes a change for log, metrics and inspection. `transaction` contains only elements, not chains. */
 export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange, table: string): NftChange {
   const { elements, chains } = change;
   const count = (kind: "put" | "delete"): number =>
@@ -99,7 +104,10 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
   };
 }
 
-/** Formats changed elements as nft commands. *Shape of a line:* `add element ip kpng frontends { … }`. */
+/**
+ * Formats the first changed elements as nft commands, in at most `maxLength` characters. *Shape of a line:* `add element
+ * ip kpng frontends { … }`.
+ */
 export function formatTransaction(
   family: Family,
   { elements }: Pick<TableChange, "elements">,
@@ -110,13 +118,14 @@ export function formatTransaction(
   let length = 0;
   for (const { kind, set, elements: changed } of elements) {
     for (const one of changed) {
-      if (length > maxLength) return `${lines.join("\n")}\n`;
-      const line = `${kind === "put" ? "add" : "delete"} element ${ipOf(family)} ${table} ${formatOne(family, set, one)}`;
+      const verb = kind === "put" ? "add" : "delete";
+      const line = `${verb} element ${ipOf(family)} ${table} ${formatOne(family, set, one)}\n`;
+      length += line.length;
+      if (length > maxLength) return lines.join("");
       lines.push(line);
-      length += line.length + 1;
     }
   }
-  return lines.length === 0 ? "" : `${lines.join("\n")}\n`;
+  return lines.join("");
 }
 
 function formatOne(family: Family, set: SharedSet, { key, data }: SetElement): string {
@@ -171,6 +180,7 @@ export function listRules(family: Family, current: () => ServiceElements | undef
 
 function countRules(elements: ServiceElements | undefined): number {
   if (elements === undefined) return 0;
+  // Pick chains, to which the elements of `picks` lead, serve no single Service.
   const ofServices = sharedSets.filter((set) => set !== "picks");
   const ofSets = ofServices.reduce((sum, set) => sum + elements.table.elements(set).size, 0);
   return [...elements.chains.desired()].reduce((sum, { rules }) => sum + rules.length, ofSets);

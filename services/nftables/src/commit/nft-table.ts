@@ -6,13 +6,7 @@ import type { BatchStep, TableId } from "../netlink/transaction.ts";
 import { compareRules, type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import {
-  firstHook,
-  pickChainAddition,
-  renderHooks,
-  renderSkeleton,
-  renderStickyPickChain,
-} from "../render/skeleton.ts";
+import { natHook, pickChainAddition, renderHooks, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
 import {
   countOfPick,
   divideSteps,
@@ -138,7 +132,7 @@ export class NftTable {
     return this.#elements;
   }
 
-  /** Whether the installed rules are known; if not, the next call must be {@link syncAll}. */
+  /** Whether the installed rules are known; if not, the next call must be {@link syncAll} or {@link repair}. */
   get isKnown(): boolean {
     return this.#installed !== undefined;
   }
@@ -210,7 +204,7 @@ export class NftTable {
     await this.#installChains(picks, additions);
     // The hooks are installed last. As long as they are missing, no packet uses the sets, even if an earlier first load
     // was interrupted.
-    const isUnused = !before.has(firstHook);
+    const isUnused = !before.has(natHook);
     await this.#send([...this.#pickChains(picks), ...elements], isUnused);
     this.#elements.chains.committed();
     this.#elements.table.committed();

@@ -1,7 +1,14 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import { dataOf, type ElementValue, numberBytes, readNumber, type SharedSet, unpackSet } from "../layout/elements.ts";
+import {
+  type ElementValue,
+  frontendMaps,
+  numberBytes,
+  readNumber,
+  type SharedSet,
+  unpackSet,
+} from "../layout/elements.ts";
 import {
   type BatchStep,
   type ElementChange,
@@ -51,7 +58,6 @@ export async function planInstall(elements: ServiceElements, present: PresentTab
   const { table, chains } = elements;
   const { objects } = present;
   const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
-  for (const name of known) putPick(elements, name);
   await table.compareWith(present.elements);
   const picks = new Set([...known, ...neededPicks(table.newValues())]);
   for (const name of picks) putPick(elements, name);
@@ -126,8 +132,6 @@ function putPick({ table }: ServiceElements, name: string): void {
   if (count !== undefined && !name.startsWith("sticky_")) table.put("picks", numberBytes(count), name);
 }
 
-const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_frontends", "nodeports", "local_nodeports"]);
-
 /**
  * Returns the names of the pick chains that new elements need, each once. A pick chain chooses one of a fixed number of
  * endpoints at random, e.g. `pick_3` one of three. All Services with that number of endpoints share the chain. It is never
@@ -139,7 +143,7 @@ function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementVa
     if (frontendMaps.has(set)) {
       const { count } = unpackSet(readNumber(value));
       if (count > 0) needed.add(pickChain(count));
-    } else if (dataOf[set] === "jump") needed.add(value);
+    } else if (set === "sticky_counts") needed.add(value);
   }
   return [...needed];
 }
@@ -171,6 +175,7 @@ export function* divideSteps(steps: readonly BatchStep[], limit: number): Genera
   }
   let [part, bytes]: [BatchStep[], number] = [[], 0];
   // Replaced elements are deleted and put in one unit, which may be twice as large as requested and cannot be divided.
+  // With a quarter of the limit as the requested size, parts are at least about half full.
   for (const unit of inOrder(steps, limit / 4)) {
     const size = unit.reduce((sum, step) => sum + stepBytes(step), 0);
     if (bytes + size > limit && part.length > 0) {
@@ -215,8 +220,7 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
  * because a packet looks them up after a frontend of kind "local".
  */
 function rankOf({ set }: ElementChange): number {
-  const isFrontend = set.endsWith("frontends") || set.endsWith("nodeports");
-  return isFrontend ? (set.startsWith("local_") ? 1 : 2) : 0;
+  return frontendMaps.has(set) ? (set.startsWith("local_") ? 1 : 2) : 0;
 }
 
 function keysOf(elements: readonly SetElement[]): ReadonlySet<string> {

@@ -15,7 +15,7 @@ const timeoutMs = 300_000;
  * Applies commands that add chains and rules in one transaction, using the program `nft`. `NftablesConnection` writes
  * elements and reads tables.
  *
- * Errors: COMMIT_REJECTED, after which nothing is changed; NFT_UNSUPPORTED.
+ * Errors: COMMIT_REJECTED, after which nothing is changed, unless nft was killed at its time limit; NFT_UNSUPPORTED.
  */
 export async function applyNft(commands: string): Promise<void> {
   await runNft(["nft", "-f", "-"], commands, "COMMIT_REJECTED");

@@ -29,6 +29,14 @@ export const sharedSets = [
 /** The name of one of the {@link sharedSets}. */
 export type SharedSet = (typeof sharedSets)[number];
 
+/** The maps from frontends to endpoint sets, whose values {@link packSet} returns. */
+export const frontendMaps: ReadonlySet<string> = new Set<SharedSet>([
+  "frontends",
+  "local_frontends",
+  "nodeports",
+  "local_nodeports",
+]);
+
 /** Kind of data in the elements of each set: none, a value, or a chain to go to or jump to. */
 export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
   frontends: "value",

@@ -6,6 +6,7 @@ import {
   type ElementBytes,
   type ElementValue,
   type FrontendKind,
+  frontendMaps,
   numberBytes,
   packSet,
   readNumber,
@@ -83,7 +84,7 @@ const masquerades: Readonly<Record<FrontendKind, string>> = {
  * elements of other sets.
  */
 export function describeFrontend(set: SharedSet, value: ElementValue): string {
-  if (dataOf[set] !== "value" || valueFields[set] !== undefined || set === "sticky_slots") return "";
+  if (!frontendMaps.has(set)) return "";
   const { kind, id, count } = unpackSet(readNumber(value));
   const slots = formatField("number", numberBytes(packSet({ kind: "plain", id, count: 0 })));
   return `: endpoints at ${slots}, ${count === 0 ? "with affinity" : `${count} of them`}, ${masquerades[kind]}`;

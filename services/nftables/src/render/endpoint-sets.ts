@@ -39,6 +39,7 @@ interface EndpointSet {
 export class EndpointSets {
   readonly #table: ElementTable;
   readonly #sets = new Map<string, EndpointSet>();
+  /** Ids to reuse, in this order, as soon as every id has been used; each at most once. */
   #freeIds: number[] = [];
   #lastId = 0;
 

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
 import type { AllowedSources, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
-import { firstEndpointId, packed, sharedSets } from "../layout/elements.ts";
+import { firstEndpointId, packSet, sharedSets } from "../layout/elements.ts";
 import type { TableId } from "../netlink/transaction.ts";
 import { ipOf } from "./skeleton.ts";
 
@@ -35,7 +35,8 @@ export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
  * is removed loses its id in the same transaction, so no new connection goes there. All other clients get a random
  * endpoint, which is remembered. If the map of clients is full, `update` fails and evaluation of its rule ends; the
  * connection then goes to a random endpoint that is not remembered. The sets for policy Cluster and policy Local have
- * separate maps, because a client's endpoint in one set may be missing from the other.
+ * separate maps, because a client's endpoint in one set may be missing from the other. If the map of an earlier run has
+ * another size, the kernel accepts the declaration, and may keep that size.
  */
 export function renderStickyChain(
   family: Family,
@@ -49,7 +50,7 @@ export function renderStickyChain(
   const hash = setHash(port, set);
   const clients = `clients_${hash}`;
   const client = `${ip} saddr timeout ${affinitySeconds}s : meta priority`;
-  const setId = `meta priority set ${id * (packed.countMask + 1)}`;
+  const setId = `meta priority set ${packSet({ kind: "plain", id, count: 0 })}`;
   const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
   return {
     name: `sticky_${hash}`,
@@ -87,7 +88,6 @@ export function renderRangesChain(family: Family, { ranges, ownAddresses }: Allo
   const ip = ipOf(family);
   const elements = [...new Set([...ranges, ...ownAddresses])].sort();
   const name = `ranges_${hash(elements.join(" "))}`;
-  if (elements.length === 0) return { name, rules: ["drop"] };
   const type = `type ${addressType(family)}; flags interval; auto-merge;`;
   return {
     name,

@@ -11,9 +11,10 @@ import { type ChainAddition, writeMaskRule, writePickRule } from "../netlink/tra
 export const layoutChain = "kpng_layout_1";
 
 /**
- * Name of one of the chains in {@link renderHooks}. If it is missing, no packet reaches the rules and sets of a table.
+ * Name of one of the chains in {@link renderHooks}, which one transaction installs. If it is missing, no packet reaches
+ * the rules and sets of a table.
  */
-export const firstHook = "nat_prerouting";
+export const natHook = "nat_prerouting";
 
 /** Settings that the fixed rules of one table depend on. */
 interface SkeletonOptions {
@@ -56,7 +57,8 @@ export function renderSkeleton(options: SkeletonOptions): string {
  *
  * Source ranges are checked before DNAT (priority -100), by the address to which the packet was sent. Refused and
  * dropped frontends are checked after it: with policy Local, pods and the node may have endpoints where outside clients
- * have none, and packets that got an endpoint no longer have the frontend's address.
+ * have none, and packets that got an endpoint no longer have the frontend's address. Only the output hook needs a later
+ * priority for this (-90): packets reach input and forward after prerouting.
  */
 export function renderHooks({ node, table }: SkeletonOptions): string {
   const ip = ipOf(node.family);
@@ -70,7 +72,7 @@ export function renderHooks({ node, table }: SkeletonOptions): string {
       base("filter_input", "type filter hook input priority -110", `${isNew} check_nodeports`, `${isNew} check`),
       base("filter_forward", "type filter hook forward priority -110", `${isNew} check`, `${isNew} check_cluster_ips`),
       base("filter_output", "type filter hook output priority -90", `${isNew} check`, `${isNew} check_cluster_ips`),
-      base(firstHook, "type nat hook prerouting priority -100", "jump services"),
+      base(natHook, "type nat hook prerouting priority -100", "jump services"),
       base("nat_output", "type nat hook output priority -100", "jump services"),
       base("nat_postrouting", "type nat hook postrouting priority 100", "jump masquerade_marked"),
     ]),
@@ -188,6 +190,7 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
       ]),
     },
     {
+      // As in kube-proxy's nftables mode, unknown ports of cluster IPs are refused, and packets to unallocated ones dropped.
       name: "check_cluster_ips",
       rules: [`${ip} daddr @cluster_ips reject`, ...node.serviceCIDRs.map((cidr) => `${ip} daddr ${cidr} drop`)],
     },
