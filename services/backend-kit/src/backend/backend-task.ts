@@ -38,8 +38,8 @@ export type BackendCallbacks =
   | {
       /**
        * Called like `onState`, but also with the changes since the last successful call. If `update.mode` is "full",
-       * as after the start, after a failure, and for a watcher's first view after a saved one, the backend must not rely
-       * on the rules that it installed before. `update.view` is always the whole view.
+       * as after the start, after a failure, and for a watcher's first view after a saved one, the backend must not
+       * rely on the rules that it installed before. `update.view` is always the whole view.
        */
       readonly onChanges: Sync;
       readonly onState?: undefined;
@@ -197,6 +197,7 @@ class ViewFeed {
   /** Offers the saved view to the loop, unless a watcher answers in time. */
   async useSavedView(signal: AbortSignal): Promise<void> {
     const { nodeName, serviceProxyName = "", state, isOnce = false, log, wait = waitMs } = this.#options;
+    // With `isOnce`, the saved view would end the run before a watcher's view is applied.
     if (state === undefined || isOnce) return;
     const start = { state, nodeName, serviceProxyName, log, wait };
     const update = await startFromDisk(start, AbortSignal.any([signal, this.#answered.signal]));

@@ -75,14 +75,14 @@ export function runBackendCommand(
       .version(formatVersion(program, version), "-V, --version", "print the version");
     addOptions(command, [...backend.options, ...backendOptions]);
     const { proxyMode, exitStatusIsResult } = backend;
-    // Before the hook of --config, so that an invalid file also counts as a failure.
+    // Before the hook of --config, so that an invalid file exits with 2, a failure, and not with 1, a difference.
     if (exitStatusIsResult !== undefined) reportsByExitStatus(command, exitStatusIsResult);
     if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
     command.configureOutput({
       outputError: (text, write) => {
-        const isKubeProxys = text.includes("'--hostname-override'");
-        write(isKubeProxys ? `${text.trimEnd()}\nHint: the node is named by --node-name\n` : text);
+        const isOfKubeProxy = text.includes("'--hostname-override'");
+        write(isOfKubeProxy ? `${text.trimEnd()}\nHint: the node is named by --node-name\n` : text);
       },
     });
     command.action((options: ParsedOptions) => serveBackend(backend, options, signal));

@@ -35,7 +35,9 @@ export function viewPath(folder: string, serviceProxyName: string): string {
 }
 
 const digestBytes = 32;
-const servicesPerTurn = 100;
+
+/** Services, endpoints and nodes that are written between two turns of the event loop. */
+const itemsPerTurn = 100;
 
 /**
  * Writes a view to a draft beside `path` and renames the draft to `path`: a reader finds the old file or the new one,
@@ -74,7 +76,7 @@ async function writeAll(file: FileHandle, header: ViewHeader, view: NodeView): P
   let count = 0;
   for (const item of encodeItems(view)) {
     writer.bytes(toBinary(OpItemSchema, create(OpItemSchema, { Op: { case: "Set", value: item } })));
-    if (++count % servicesPerTurn !== 0) continue;
+    if (++count % itemsPerTurn !== 0) continue;
     await put(writer.finish());
     writer = new BinaryWriter();
     await nextTurn();

@@ -184,9 +184,9 @@ export interface StateOptions {
 }
 
 /**
- * Parses {@link stateOptions}. Without `--state-dir`, the folder is /var/lib/kpng/NAME if it is writable; otherwise
- * nothing is saved, and a log line says so. A folder given by the option is always used, even if it is not writable at
- * the moment, because each save tries again and logs its errors.
+ * Parses {@link stateOptions}; `none` and an empty value save nothing. Without `--state-dir`, the folder is
+ * /var/lib/kpng/NAME if it is writable; otherwise nothing is saved, and a log line says so. A folder given by the
+ * option is always used, even if it is not writable at the moment, because each save tries again and logs its errors.
  */
 export function readStateOptions(name: string, options: ParsedOptions, log: Log): StateOptions {
   const asked = textOption(options, "stateDir");

@@ -70,7 +70,7 @@ export class ProxyHealth implements SyncObserver {
     }
   }
 
-  /** Makes health fail until the first successful sync, for a proxy whose rules end with the process. */
+  /** Makes health fail until the first successful sync, for a proxy that carries the traffic itself. */
   requireFirstSync(): void {
     this.#needsFirstSync = true;
   }

@@ -20,7 +20,8 @@ export interface FamilyPlan {
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
   /**
    * Returns the Service as it is in the view. Unlike the plan, the view has the endpoints that only finish their
-   * existing flows, which userspace and ipvs must keep, because conntrack does not do it for them.
+   * existing flows, which userspace and ipvs must keep, because conntrack does not do it for them. Default: only the
+   * plan's endpoints.
    */
   readonly view?: ((key: ServiceKey) => ServiceView | undefined) | undefined;
 }

@@ -245,7 +245,7 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance, applied, failed: revision, error: reason.slice(0, maxErrorLength), times });
   }
 
-  /** For the stream: registers `listener`, which is called after each new result. */
+  /** For the stream: sets `listener`, which is called after each new result, in place of the last stream's. */
   onUpdate(listener: () => void): void {
     this.#listener = listener;
   }

@@ -18,8 +18,8 @@ import {
 /** Options that decide when a sync runs. */
 export interface SyncPace {
   /**
-   * Minimum time from the end of a sync to the start of the next, in milliseconds. Updates that arrive meanwhile are
-   * merged. Default 0.
+   * Minimum time from the end of a sync, failed or not, to the start of the next, in milliseconds. Updates that arrive
+   * meanwhile are merged. Default 0.
    */
   readonly minIntervalMs?: number | undefined;
   /** Check that runs between syncs, never during one. Default: none. */
@@ -64,8 +64,8 @@ type Outcome =
   | { readonly kind: "failed"; readonly delayMs: number; readonly cause: unknown };
 
 /**
- * Delay before the first check, in milliseconds. It is short because a program started by an earlier, killed process
- * may still be changing rules.
+ * Upper limit of the delay before the first check, in milliseconds. It is short because a program started by an
+ * earlier, killed process may still be changing rules.
  */
 const firstCheckMs = 5_000;
 
@@ -83,7 +83,7 @@ const maxRestMs = 30_000;
 
 /**
  * Requests for a sync of the current view, although nothing has changed. The IPVS rule sets make them for work that is
- * due later. If there are several requests, the earliest counts.
+ * due later. Only the earliest request is kept, so each sync must request again what is then still due.
  */
 export class SyncRequests {
   #atMs = Number.POSITIVE_INFINITY;
@@ -108,7 +108,7 @@ export class SyncRequests {
     return true;
   }
 
-  /** For the loop: registers `listener`, which is called at each request unless an earlier request is pending. */
+  /** For the loop: sets the only listener, which is called at each request unless an earlier request is pending. */
   onRequest(listener: () => void): void {
     this.#listener = listener;
   }
@@ -144,14 +144,13 @@ export class SyncRequests {
  *   revision, save the view or answer health checks from it.
  * - An update that changes nothing is acknowledged without a call (`settled`).
  * - A full sync reads the installed rules, because they are unknown or not trusted: at the start, after a failure, and
- *   for a watcher's first view after a saved one. `touched` survives a failure. This lets `RuleSets` keep a partial outcome: if one family failed, only
- *   that family compares everything, and the other one syncs `touched`.
+ *   for a watcher's first view after a saved one. `touched` survives a failure. This lets `RuleSets` keep a partial
+ *   outcome: if one family failed, only that family compares everything, and the other one syncs `touched`.
  * - Pace: `minIntervalMs` counts from the end of a sync, as in kube-proxy; if it counted from the start, a sync longer
  *   than the interval would be followed immediately by the next one. The delay after failures doubles up to 30 s.
- * - Drift: a check compares the installed rules with the last sync, first 5 s after the start (a program started by a
- *   killed predecessor may still be writing) and then at an interval. A due check goes before a waiting sync, so that
- *   constant changes cannot prevent it. The pause after a check is at least 20 times its duration, but that minimum is
- *   capped at 30 s or the duration, whichever is longer.
+ * - Drift: a check compares the installed rules with the last sync, first 5 s after the start and then at an interval.
+ *   A due check goes before a waiting sync, so that constant changes cannot prevent it. The pause after a check is at
+ *   least 20 times its duration, but that minimum is capped at 30 s or the duration, whichever is longer.
  * - A rule set with work that is due later (IPVS, when connections have drained) requests a partial sync of the current
  *   view through `SyncRequests`.
  *
@@ -206,12 +205,10 @@ export class SyncLoop {
       if (await this.#check(signal)) continue;
       this.#takeRequests();
       if (!this.#pending.isWaiting) {
-        alarm.set(this.#nextRequestMs, signal);
+        alarm.set(this.#nextDueMs, signal);
         await this.#arrived.wait(signal);
         continue;
       }
-      // Count from the end of a sync, as in kube-proxy. Counted from the start, a sync longer than the interval would
-      // be followed immediately by the next one.
       const restMs = this.#endedAtMs + minIntervalMs - this.#clock.nowMs();
       if (restMs > 0) await this.#clock.wait(restMs, signal);
       if (signal.aborted) return;
@@ -221,6 +218,7 @@ export class SyncLoop {
       if (outcome.kind !== "failed") continue;
       failingSinceMs ??= this.#clock.nowMs();
       const nextMs = this.#clock.nowMs() + outcome.delayMs;
+      // The next attempt would begin after the limit.
       if (isOnce && onceLimitMs > 0 && nextMs - failingSinceMs >= onceLimitMs) throw outcome.cause;
       await this.#clock.wait(outcome.delayMs, signal);
     }
@@ -230,7 +228,7 @@ export class SyncLoop {
    * Time of the next request or check; infinite before the first success, because until then there are no rules to
    * check.
    */
-  get #nextRequestMs(): number {
+  get #nextDueMs(): number {
     return this.#pending.hasDelivered ? Math.min(this.#requests.nextAtMs, this.#checkAtMs) : Number.POSITIVE_INFINITY;
   }
 
@@ -239,10 +237,7 @@ export class SyncLoop {
     if (this.#requests.take(this.#clock.nowMs())) this.#pending.require();
   }
 
-  /**
-   * Runs a check if it is due; returns true if it ran. Checks go before waiting syncs, so that many changes cannot
-   * prevent them.
-   */
+  /** Runs a check if it is due; returns true if it ran. */
   async #check(signal: AbortSignal): Promise<boolean> {
     const { check } = this.#options;
     if (!this.#pending.hasDelivered) return false;
@@ -256,6 +251,7 @@ export class SyncLoop {
     return true;
   }
 
+  /** Plans the next check after the interval, but after `atMostMs` at the latest and `atLeastMs` at the earliest. */
   #planCheck(atMostMs: number, atLeastMs = 0): void {
     const { check } = this.#options;
     if (check === undefined) return;
@@ -410,7 +406,7 @@ function merge(older: ViewUpdate, newer: ViewUpdate): ViewUpdate {
 }
 
 /** An update for the backend. */
-export interface Delivery {
+interface Delivery {
   readonly kind: "delivery";
   readonly update: SyncUpdate;
   /** Records that the backend has put the update into effect. */

@@ -14,8 +14,8 @@ export type SyncMode = "full" | "partial";
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
   /**
-   * Why the sync is full: "start", "failure", or the reason given with a view; "" if the sync is partial. After "failure",
-   * service proxies compare only the families that failed (`servicesOf` in proxy-task.ts).
+   * Why the sync is full: "start", "failure", or the reason given with a view; "" if the sync is partial. After
+   * "failure", service proxies compare only the families that failed (`servicesOf` in proxy-task.ts).
    */
   readonly fullReason: string;
 }
@@ -136,7 +136,8 @@ export interface Arrival {
    */
   readonly storedAtMs: number;
   /**
-   * When the changed objects were written, in milliseconds since 1970; at most the newest {@link maxTriggers} times.
+   * When the changed objects were written, in milliseconds since 1970; at most {@link maxTriggers} times, and those of
+   * the newest updates.
    */
   readonly triggeredAtMs: readonly number[];
   /** W3C traceparents of the changes, newest first; at most {@link maxTraces}. */
@@ -148,8 +149,8 @@ export interface Arrival {
   readonly tracedNodes: number;
 }
 
-const maxTriggers = 100;
-const maxTraces = 32;
+/** Bounds of merged arrivals: while syncs fail, updates are merged without limit. */
+const [maxTriggers, maxTraces] = [100, 32];
 
 /** Merges two arrivals whose updates are applied together. */
 export function mergeArrivals(older: Arrival | undefined, newer: Arrival | undefined): Arrival | undefined {
