@@ -56,6 +56,7 @@ input. After any other status the program is run again with the newest view, wit
     const args = (options.calloutArg as readonly string[] | undefined) ?? [];
     const inherited = inheritedEnvironment(process.env);
     const timeoutMs = Number(options.timeout);
+    // When this process stops, a run completes within its time limit: half a script is worse than all or none of it.
     const onChanges = async ({ view, revision }: ViewUpdate): Promise<void> => {
       const env = { ...inherited, KPNG_NODE_NAME: view.nodeName, KPNG_REVISION: String(revision) };
       await runCallout({ program, args, env, input: formatViewLines(view), timeoutMs });

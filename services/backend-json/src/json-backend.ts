@@ -7,8 +7,7 @@ import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
  * The backend `json`: prints the node's whole view whenever it changes, as one line of JSON per Service. People and
  * tests use it to look at a view.
  *
- * The program kpng-json (`main.ts`), `kpng SOURCE to-json` and `kpng local to-json` run this backend. It only connects
- * two functions: `formatViewLines` from backend-kit and `writeAll`.
+ * The program kpng-json (`main.ts`), `kpng SOURCE to-json` and `kpng local to-json` run this backend.
  */
 export const jsonBackend: BackendCommand = {
   name: "json",

@@ -122,6 +122,7 @@ export class ForwardGate {
     // Older states, states of another cluster, and states from a stale watcher are in doubt. A stale watcher's server
     // does not answer, so another watcher may have a newer state. After a restart, only older states are in doubt: a
     // node that has applied nothing yet is better served by any state of its own or a new cluster than by waiting.
+    // Unrelated states, such as a first one, are never in doubt, because nothing says that a better one exists.
     const isInDoubt =
       relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
     if (!isInDoubt) return accept("apply", position);

@@ -22,7 +22,10 @@ export interface OptionSpec {
   readonly aliases?: readonly string[] | undefined;
   /** True if few users need the option: only `--help-all` lists it, below the others. Default false. */
   readonly isExpert?: boolean | undefined;
-  /** Converts the text to the option's value. Errors: InvalidArgumentError. */
+  /**
+   * Converts the text to the option's value. `previous` is the value from the option's last occurrence, or the default.
+   * Errors: InvalidArgumentError.
+   */
   readonly parse?: ((text: string, previous: unknown) => unknown) | undefined;
 }
 
@@ -188,6 +191,7 @@ export function parseMemory(name: string, max = Number.MAX_SAFE_INTEGER): (text:
  */
 export function repeatable(flags: string, description: string, standard: readonly string[] = []): OptionSpec {
   const parse = (text: string, previous: unknown): readonly string[] => [
+    // The same array, not an equal one: nothing has been given yet.
     ...(previous === standard ? [] : (previous as readonly string[])),
     ...text.split(",").filter((part) => part !== ""),
   ];

@@ -253,7 +253,7 @@ function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly Endp
 }
 
 /**
- * Returns the endpoints that may still answer UDP flows that began earlier, whether or not new flows use them. As in
+ * Returns all endpoints that may answer UDP flows that began earlier, whether or not new flows use them. As in
  * the conntrack table, a flow stays at an endpoint that terminates or that a policy no longer selects. Returns nothing
  * for other protocols, in which the end of a connection is visible.
  *
@@ -262,7 +262,7 @@ function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly Endp
  *
  * Pure; O(endpoints).
  */
-export function drainingEndpoints(
+export function answeringEndpoints(
   view: ServiceView | undefined,
   { protocol, port }: ServicePortPlan,
   family: Family,

@@ -1,6 +1,6 @@
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import { drainingEndpoints } from "@kpng/service-plan/plan-service.ts";
+import { answeringEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type {
   AllowedSources,
   Frontend,
@@ -154,7 +154,7 @@ function putServer(
   const { affinitySeconds, sets } = plan;
   const persistence = affinitySeconds === undefined ? "" : ` -p ${affinitySeconds}`;
   objects.put("server", server, `-s ${scheduler}${persistence}${schedulerFlags(scheduler)}`);
-  for (const { address, port } of drainingEndpoints(view, plan, node.family)) {
+  for (const { address, port } of answeringEndpoints(view, plan, node.family)) {
     objects.put("real", realKey(server, address, port), finishing);
   }
   // Comes last, because an endpoint that is in both lists gets new flows.

@@ -29,7 +29,8 @@ interface StaleFlowCleanerOptions {
   /** First delay after a failure, in milliseconds; it doubles up to 30 s. */
   readonly errorDelayMs: number;
   /**
-   * Sets the limits of the conntrack table. Called once, after rules have been installed and before the first search.
+   * Sets the limits of the conntrack table. Called once, after rules have been installed and before the first search;
+   * must not reject.
    */
   readonly prepare?: (() => Promise<void>) | undefined;
   /** Returns the current listeners of a proxy that carries traffic. Default: none. */

@@ -2,7 +2,7 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { addressAndPort } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { drainingEndpoints } from "@kpng/service-plan/plan-service.ts";
+import { answeringEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type { EndpointAddress, Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
@@ -285,7 +285,7 @@ export class FrontendTable {
     const ports = (service?.ports ?? []).filter(({ protocol }) => protocol !== "SCTP");
     const pairs = ports.map((port) => {
       const id = `${port.protocol} ${port.name}`;
-      const draining = drainingEndpoints(view, port, plan.node.family);
+      const draining = answeringEndpoints(view, port, plan.node.family);
       const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
       const settings = { plan: port, draining, isLoop };
       const known = before.get(id);

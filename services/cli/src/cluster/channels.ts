@@ -62,6 +62,7 @@ function ignore(): void {}
 
 function receive(socket: WebSocket, stream: Duplex, { data, stderr, end, headBytes }: Channels): void {
   const begun = new Set<number | undefined>();
+  /** Standard error; `kpng connect` prints at most one error there. */
   let errorText = "";
   socket.on("message", (message) => {
     const channel = message[0];

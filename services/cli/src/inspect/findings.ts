@@ -97,7 +97,7 @@ interface ReplicaFindings {
 /**
  * Joins the findings of several replicas. Each node follows only one replica, so a node counts as having no backend
  * only if it follows none of them. It is also a finding if a replica does not answer or if replicas hold different
- * numbers of objects. Pure.
+ * numbers of objects. The counts cover only findings that the replicas sent, up to 1 000 each. Pure.
  */
 export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): ListFindingsResponse {
   const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));

@@ -40,6 +40,7 @@ import {
   type TableSpec,
   terminalText,
 } from "./print/text.ts";
+
 /** Columns for nodes, including the revision that each has applied. */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,

@@ -148,6 +148,7 @@ async function record(
       lines.push({ kind: "op", atMs: atMs(), op });
       if (op.Op.case === "Sync") flush();
     });
+    // Drops the operations of an incomplete batch.
     lines = (await rows()).map((one) => ({ kind: "rows", atMs: atMs(), ...one }));
     if (lines.length > 0) flush();
   } finally {

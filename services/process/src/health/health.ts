@@ -19,7 +19,10 @@ export class Health {
   readonly #parts = new Map<string, PartHealth>();
   readonly #listeners = new Set<() => void>();
 
-  /** Sets the health of a part. */
+  /**
+   * Sets the health of a part. Probes, metrics and messages show its name. *Shape:* `stream`, `source/kube/services`;
+   * `waitingReasons` finds parts by such prefixes.
+   */
   set(part: string, health: PartHealth): void {
     this.#parts.set(part, health);
     for (const listener of this.#listeners) listener();
