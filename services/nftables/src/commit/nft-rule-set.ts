@@ -38,8 +38,8 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 
   /**
-   * The same rules as {@link desired} after a successful call, because `NftTable` repairs whatever differs; none after a
-   * failed call, because the kernel's rules are then unknown.
+   * The same rules as {@link desired} after a successful call, because `NftTable` repairs whatever differs; none after
+   * a failed call, because the kernel's rules are then unknown.
    */
   get installed(): RuleList {
     return listRules(this.family, () => (this.#table.isKnown ? this.#table.elements : undefined));
@@ -105,8 +105,8 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
 }
 
 /**
- * Formats the first changed elements as nft commands, in at most `maxLength` characters. *Shape of a line:* `add element
- * ip kpng frontends { … }`.
+ * Formats the first changed elements as nft commands, in at most `maxLength` characters. *Shape of a line:* `add
+ * element ip kpng frontends { … }`.
  */
 export function formatTransaction(
   family: Family,

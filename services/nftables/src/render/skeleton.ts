@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type FrontendKind, firstEndpointId, packed } from "../layout/elements.ts";
 import { type ChainAddition, writeMaskRule, writePickRule } from "../netlink/transaction.ts";
@@ -190,7 +191,7 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
       ]),
     },
     {
-      // As in kube-proxy's nftables mode, unknown ports of cluster IPs are refused, and packets to unallocated ones dropped.
+      // As in kube-proxy's nftables mode, unknown ports of cluster IPs are refused, and unallocated addresses dropped.
       name: "check_cluster_ips",
       rules: [`${ip} daddr @cluster_ips reject`, ...node.serviceCIDRs.map((cidr) => `${ip} daddr ${cidr} drop`)],
     },
@@ -289,7 +290,7 @@ function nodePortMatches({ nodePortAddresses, family }: NodePlan): readonly stri
   const ip = ipOf(family);
   const loopback = loopbackOf(family);
   if (nodePortAddresses === "all") return [`${ip} daddr != ${loopback} fib daddr type local`];
-  const served = nodePortAddresses.filter((address) => address !== "::1" && !address.startsWith("127."));
+  const served = nodePortAddresses.filter((address) => !isLoopback(address));
   return served.length === 0 ? [] : [`${ip} daddr { ${served.join(", ")} }`];
 }
 
