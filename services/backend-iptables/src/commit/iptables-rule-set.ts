@@ -219,6 +219,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const isEmpty = isEmptyChange(ruleset);
     const pieces = isEmpty ? [] : splitChange(ruleset, committed, settings.names.prefix, maxChains);
     if (!isEmpty) stages?.committing();
+    // Of a divided change, inspection shows the last transaction, the only one that affects packets.
     let transaction = "";
     for (const piece of pieces) {
       transaction = transactionText(piece);
@@ -314,7 +315,7 @@ export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleLi
   };
 }
 
-const ownChain = /-(?:SVC|SVL|EXT|FW)-[A-Z2-7]{16}/;
+const servicePortChain = /-(?:SVC|SVL|EXT|FW)-[A-Z2-7]{16}/;
 
 /** Returns the lines that name a Service, and all lines of the chains of its ports to which these lines jump. */
 function selectService(lines: readonly string[], service: ServiceKey): readonly string[] {
@@ -324,7 +325,7 @@ function selectService(lines: readonly string[], service: ServiceKey): readonly 
   // The loop also visits the lines that it adds.
   for (const line of chosen) {
     const target = / -[jg] (\S+)/.exec(line)?.[1];
-    if (target !== undefined && ownChain.test(target))
+    if (target !== undefined && servicePortChain.test(target))
       for (const one of linesByChain.get(target) ?? []) chosen.add(one);
   }
   return lines.filter((line) => chosen.has(line));

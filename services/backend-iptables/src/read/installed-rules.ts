@@ -150,7 +150,7 @@ function diverge(open: OpenChain): void {
 
 /**
  * True if packets reach rules that an earlier run left. False if another program has flushed the chains or the jumps,
- * or if the rules serve no Service. Pure.
+ * or if the chain SERVICES needs no rule, neither for a Service nor for the addresses of node ports. Pure.
  */
 export function isReached({ chains, jumps }: InstalledRules, names: ChainNames): boolean {
   return (chains.get(chainId("nat", names.fixed("SERVICES"))) ?? "") !== "" && jumps.has(chainId("nat", "PREROUTING"));

@@ -26,7 +26,10 @@ interface ToolResult {
 interface ToolOptions {
   /** Standard input for the tool. It must be ASCII, so that its length is its number of bytes. Default: empty. */
   readonly input?: string | undefined;
-  /** Receives the output as it arrives, in pieces of any length. If it is set, `stdout` of the result is empty. */
+  /**
+   * Receives the output as it arrives, in pieces of any length. `stdout` of the result then contains only output that
+   * was not passed on: all of it with a `RunTool` of tests that ignores this option, otherwise none.
+   */
   readonly onOutput?: ((text: string) => void) | undefined;
 }
 

@@ -52,7 +52,8 @@ export type FixedChain =
 
 /**
  * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default instance, otherwise four letters
- * and three hash digits, so that instances with different names do not touch each other's chains.
+ * and three hash digits, so that instances with different names do not touch each other's chains. With more digits, the
+ * names of Service chains would be longer than {@link maxChainNameLength}.
  */
 export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;

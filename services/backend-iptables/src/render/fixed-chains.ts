@@ -89,8 +89,7 @@ function nodePortJumps({ names, node }: RenderOptions): readonly string[] {
 
 /**
  * Renders our jumps at the beginning of each built-in chain, in the order in which packets meet them. Source:
- * kube-proxy `iptables/proxier.go`, iptablesJumpChains. docs/design/iptables.md
- * gives the reason for each.
+ * kube-proxy `iptables/proxier.go`, iptablesJumpChains. docs/design/iptables.md gives the reason for each.
  */
 export function renderJumps({ names, node }: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
   const isNew = "-m conntrack --ctstate NEW";
