@@ -189,6 +189,7 @@ function socketsFor(settings: EbpfSettings, { destination, localAddresses, log }
   const folder = join(bpfFolder, name);
   const maps = existsSync(folder) ? EbpfMaps.openExisting(folder, mapSizes) : undefined;
   const print = destination.kind === "print" ? destination.print : undefined;
+  // Only for --diff, because --dry-run prints frontends only. Without maps, all frontends differ anyway.
   const missing = maps !== undefined && print === undefined ? () => missingPrograms(settings) : undefined;
   return (family: Family) =>
     // Both families share the programs.

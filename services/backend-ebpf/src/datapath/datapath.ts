@@ -2,8 +2,9 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync } 
 import { release } from "node:os";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
-import { type Family, isIn } from "@kpng/model/address.ts";
+import type { Family } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import {
@@ -127,7 +128,7 @@ function encodeConfig(node: NodePlan, netnsCookie: bigint, isForPods: boolean): 
  */
 export function nodePortAddresses(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
   const chosen = node.nodePortAddresses === "all" ? localAddresses : node.nodePortAddresses;
-  return chosen.filter((address) => address !== "::1" && !isIn(address, "127.0.0.0/8"));
+  return chosen.filter((address) => !isLoopback(address));
 }
 
 /** Writes the node's part of the maps for one family. Returns a line for each difference. Errors: BPF_FAILED. */
@@ -288,7 +289,7 @@ export function missingPrograms({ name, bpfFolder }: Pick<DatapathOptions, "name
     .map((hook) => `no program is attached at ${hook.name}`);
 }
 
-/** Detaches all programs of an instance, and removes its maps. */
+/** Detaches all programs of an instance, and removes its maps, by removing their files. */
 export function removeDatapath({ name, bpfFolder, log }: Pick<DatapathOptions, "name" | "bpfFolder" | "log">): void {
   rmSync(join(bpfFolder, name), { recursive: true, force: true });
   log.info("programs detached, maps removed", { name });

@@ -148,7 +148,8 @@ export class FamilyTables {
 
   /** Reads all maps, and writes the differences from the plan. Errors: as {@link sync}. */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
-    // After a failure, no grace period has passed yet for the replaced elements.
+    // Elements that wait for a grace period must be freed before `#read` counts what is free. After a failure, replaced
+    // elements do not even wait yet.
     await (this.#isComplete ? this.#grace.settled : this.#grace.pass());
     this.#isComplete = false;
     this.#read();
@@ -219,7 +220,7 @@ export class FamilyTables {
     return isWritten;
   }
 
-  /** Tries the Services for which there was not enough room again, until one of them fails again. */
+  /** Tries the Services for which there was not enough room again; ends at the first failure, to cost little. */
   #retryLeft(change: TablesChange): void {
     for (const key of this.#withoutRoom) if (!this.#writeAll(key, change)) return;
   }

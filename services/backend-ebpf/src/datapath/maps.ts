@@ -127,7 +127,8 @@ export class GracePeriods {
   }
 
   /**
-   * Calls `release` after a grace period; it must not throw. If the kernel could not wait, `release` is never called.
+   * Calls `release` after a grace period; it must not throw. If the kernel could not wait, `release` is never called,
+   * and {@link settled} and {@link pass} resolve all the same.
    */
   after(release: () => void): void {
     void this.#join(release);

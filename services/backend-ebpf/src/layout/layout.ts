@@ -7,7 +7,10 @@ import { type MapLayout, mapFlags, mapTypes } from "../bpf/bpf-map.ts";
 export interface MapSizes {
   /** Frontends per family. */
   readonly maxFrontends: number;
-  /** Endpoints per family. An endpoint counts once for each Service port and policy, and once more during a change. */
+  /**
+   * Elements per family for endpoint sets. Each set, of one Service port and policy, takes one element for its count
+   * and one for each endpoint, and as many again during a change.
+   */
   readonly maxEndpoints: number;
 }
 
@@ -54,6 +57,7 @@ export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly N
     make("frontends", "hash", [sizes.frontendKey, 4, 2 * maxFrontends], noPreallocation),
     make("slots", "array", [4, sizes.slot, 2 * maxFrontends], mappable),
     make("endpoints", "array", [4, sizes.endpoint, 2 * maxEndpoints], mappable),
+    // If a node has more addresses, syncs of sockets fail (BPF_FAILED).
     make("node_addresses", "hash", [16, 4, 4_096], noPreallocation),
     make("peers", "socketStorage", [4, sizes.peer, 0], noPreallocation),
     make("config", "array", [4, sizes.config, 2]),
