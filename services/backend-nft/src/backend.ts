@@ -4,8 +4,7 @@ import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import type { NftChange } from "@kpng/nftables/commit/nft-rule-set.ts";
 import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
-import type { OptionSpec } from "@kpng/process/options.ts";
-import { InvalidArgumentError } from "commander";
+import { type OptionSpec, parseWholeNumber } from "@kpng/process/options.ts";
 
 /** Options that only this backend has. */
 const nftOptions: readonly OptionSpec[] = [
@@ -14,14 +13,14 @@ const nftOptions: readonly OptionSpec[] = [
     isExpert: true,
     description: "bit of the packet mark that requests masquerade, 0 to 31",
     default: 14,
-    parse: integer("--nftables-masquerade-bit", 0, 31),
+    parse: parseWholeNumber("--nftables-masquerade-bit", 0, 31),
   },
   {
     flags: "--max-affinity-clients <count>",
     isExpert: true,
     description: "most clients that are remembered for one Service port with affinity",
     default: 1_000_000,
-    parse: integer("--max-affinity-clients", 1, 100_000_000),
+    parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
   },
 ];
 
@@ -71,14 +70,5 @@ function readNftSettings(options: ParsedOptions, serviceProxyName: string): Tabl
     table: serviceProxyName === "" ? "kpng" : `kpng-${hash}`,
     masqueradeBit: Number(options.nftablesMasqueradeBit ?? 14),
     maxClients: Number(options.maxAffinityClients ?? 1_000_000),
-  };
-}
-
-/** Returns a parser of whole numbers from `least` to `most`. */
-function integer(flag: string, least: number, most: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (/^\d+$/.test(text) && value >= least && value <= most) return value;
-    throw new InvalidArgumentError(`${flag} is a whole number from ${least} to ${most}`);
   };
 }
