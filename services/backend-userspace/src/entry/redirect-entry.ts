@@ -1,9 +1,10 @@
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
-import { type Family, families, withoutDottedIPv6 } from "@kpng/model/address.ts";
+import { type Family, families, isLinkLocal, withoutDottedIPv6 } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import {
   BackendUserspaceError,
@@ -279,6 +280,7 @@ export class RedirectEntry implements Entry {
     try {
       text = withoutDottedIPv6(await runTool(["nft", "list", "table", ...table.split(" ")]));
     } catch {
+      // A table that cannot be read counts as missing. It is then installed again, and a failure is reported there.
       return { rules: "", elements };
     }
     const rules = text.replaceAll(/(?:map|set) (\S+) \{[^{}]*?(elements = \{[^}]*\})?\s*\}/g, (whole, set, list) => {
@@ -303,8 +305,7 @@ function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string
   return chosen.filter(isUsable);
 }
 
-/** Whether an address is neither loopback nor link-local. */
-const isUsable = (address: string): boolean => !/^(127\.|fe80:|::1$)/.test(address);
+const isUsable = (address: string): boolean => !isLoopback(address) && !isLinkLocal(address);
 
 function listOf(map: ReadonlyMap<string, string>): readonly string[] {
   return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));

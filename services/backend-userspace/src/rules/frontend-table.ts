@@ -30,7 +30,7 @@ interface OpenListener {
  *
  * A listener that must move or is no longer needed is replaced in two steps, so that no packet meets a closed port:
  * {@link openAt} opens the new listener (if any) and keeps the old one; after the change has been published to the
- * entry, {@link closeReplaced} closes the old one. The connections of a closed listener go on.
+ * entry, {@link closeReplaced} closes the old one. TCP connections of a closed listener go on; UDP flows end with it.
  */
 export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly id: string;

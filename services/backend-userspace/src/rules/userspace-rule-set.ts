@@ -212,7 +212,10 @@ interface ChangeParts {
   readonly failed: readonly string[];
 }
 
-/** Returns the result of a sync or a repair. Pure. */
+/**
+ * Returns the result of a sync or a repair. Only listeners and repairs count as changes: frontends that are refused or
+ * dropped have no listener, so the state that is published for them is not reported. Pure.
+ */
 function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
   const { opened, closed, repaired, failed } = parts;
   const isChanged = opened.length + closed.length + repaired.length > 0;

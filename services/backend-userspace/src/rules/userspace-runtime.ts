@@ -29,7 +29,7 @@ export interface TrafficSettings {
   readonly udpIdleMs: number;
   /** The same for a flow without an answer so far. */
   readonly udpUnansweredMs: number;
-  /** Maximum numbers of connections and flows; 0 to derive them from the memory and the limit of open files. */
+  /** Maximum numbers of connections and flows, in all and of one Service; 0 for the default of `limitsFor`. */
   readonly maxConnections: number;
   readonly maxFlows: number;
   readonly maxPerService: number;
@@ -45,6 +45,7 @@ interface ListenersOfFamily {
   readonly serves: (service: ServiceKey) => boolean;
   /** See `Entry.captures`. */
   readonly captures: (protocol: Protocol, to: EndpointAddress) => boolean;
+  /** Number of frontends that could not be opened. */
   readonly closedCount: number;
 }
 
