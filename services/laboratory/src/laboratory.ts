@@ -205,7 +205,9 @@ export async function runCommand(command: readonly string[], input = "", timeout
 export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
   const deadlineMs = performance.now() + 60_000;
   while (!existsSync(path)) {
-    if (program.exitCode !== null) throw new Error(`exit status ${program.exitCode} before ${path} existed`);
+    const { exitCode, signalCode } = program;
+    if (exitCode !== null) throw new Error(`exit status ${exitCode} before ${path} existed`);
+    if (signalCode !== null) throw new Error(`${signalCode} before ${path} existed`);
     if (performance.now() > deadlineMs) throw new Error(`no socket ${path} within 60 s`);
     await sleep(5);
   }

@@ -44,7 +44,7 @@ await serve(name, addresses, ports.split(",").filter(Boolean).map(Number));
 process.stdout.write("ready\n");
 for await (const line of createInterface({ input: process.stdin })) {
   const [number, request]: [number, AgentRequest] = JSON.parse(line);
-  // A request that failed would end the agent, and with it the test.
+  // A request that fails ends the agent, and `AgentClient` then rejects all open requests with the agent's stderr.
   void reply(request).then((value) => process.stdout.write(`${JSON.stringify([number, value])}\n`));
 }
 process.exit();

@@ -4,12 +4,13 @@ export type Protocol = "tcp" | "udp";
 /**
  * A request to an agent, a process that sends packets from inside a network namespace. Requests and replies are lines
  * of JSON on its standard input and output: {@link ReplyTo} gives the type of the reply to each kind. `id` identifies a
- * flow or a probe; the client chooses it, and ids of flows and probes must differ from each other.
+ * flow or a probe; the client chooses it, different from the ids of other flows or of other probes. A request about a
+ * flow or probe must come after the reply to the request that started it.
  */
 export type AgentRequest =
   /**
    * Sends packets until `wanted` different servers have answered, which are told apart by the name in their answers, or
-   * until `atMost` packets have been sent.
+   * until `atMost` packets have been sent. Ends after the first batch if nobody answers it.
    */
   | {
       readonly kind: "ask";
