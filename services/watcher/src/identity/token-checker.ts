@@ -41,11 +41,11 @@ export interface TokenCheckerOptions {
  * for example one that the kubelet has just renewed, gets UNAVAILABLE; its node keeps its rules and tries again.
  *
  * **Abuse.** Anybody can forge a token, so its claims are trusted only as a reason to refuse it: a token that has
- * expired, or that names another audience or an account without a right, is refused without a review. In addition,
- * tokens from an address are no longer reviewed once 20 of them have been refused within a minute, and new tokens of a
- * pod are no longer reviewed once 60 of them have been accepted within a minute, because root on the pod's node can
- * request any number of tokens. Up to 12 first reviews and 4 reviews of known tokens run at a time, so that a flood of
- * new tokens does not delay the end of a revoked token.
+ * expired, or that names another audience or an account without a right, is refused without a review. A token that a
+ * review refused stays refused for a minute. In addition, tokens from an address are no longer reviewed once 20 of them
+ * have been refused within a minute, and new tokens of an account on a node are no longer reviewed once 60 of them have
+ * been accepted within a minute, because root on that node can request any number of tokens. Up to 12 first reviews and
+ * 4 reviews of known tokens run at a time, so that a flood of new tokens does not delay the end of a revoked token.
  *
  * *Bound:* 25 000 accepted and 10 000 refused tokens, keyed by their hash. `Admission` bounds the calls that wait for a
  * review. *Cost:* one hash when a call begins, and another one every 2.5 seconds while it lasts.
@@ -55,7 +55,7 @@ export class TokenChecker {
   readonly #reviews: Counter<"result">;
   readonly #accepted = new LRUCache<string, AcceptedToken>({ max: 25_000 });
   readonly #refused = new LRUCache<string, ProofProblem>({ max: 10_000, ttl: 60_000 });
-  /** Numbers of tokens in the last minute: refused tokens by address, accepted tokens by identity. */
+  /** Numbers of tokens in the minute since the first: refused by address, accepted by {@link Rights.identity}. */
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
   /** Reviews in progress, by the hash of the token. */
   readonly #checking = new Map<string, Promise<CheckedToken>>();
@@ -296,6 +296,7 @@ const toleranceMs = 30_000;
 /** Maximum length of a token. API servers issue tokens of one to two kilobytes. */
 const maxTokenBytes = 8_192;
 
+/** Maximum duration of a review, in milliseconds; the result is then "unknown". */
 const reviewLimitMs = 5_000;
 
 /** Time after a failed first review during which other first reviews fail for the same reason, in milliseconds. */
@@ -304,5 +305,5 @@ const failedMs = 1_000;
 /** Maximum number of refused tokens of an address per minute; further ones are not reviewed. */
 const maxRefused = 20;
 
-/** Maximum number of accepted new tokens of an identity per minute; further ones are not reviewed. */
+/** Maximum number of accepted new tokens of an account on a node per minute; further ones are not reviewed. */
 const maxAccepted = 60;

@@ -100,6 +100,7 @@ export function countFindings(registry: Registry, findings: Findings): void {
   });
 }
 
+/** Maximum number of findings in an answer; the counts include the others. */
 const maxFindings = 1_000;
 
 /** Selects the findings that a request asks for, and counts them. */

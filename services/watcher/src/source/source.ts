@@ -52,7 +52,7 @@ export type Source = Task;
 
 /**
  * Destination of a source's objects. Each call of `apply` or `replace` creates at most one revision, and none if no
- * value changed.
+ * value changed, unless it completes the first state.
  */
 export interface ClusterSink {
   /** Applies changes in their order. */

@@ -1,4 +1,4 @@
-/** Number of shards. A put copies one shard and the array of shards. */
+/** Number of shards, a power of two (`shardOf`). A put copies one shard and the array of shards. */
 const shardCount = 512;
 
 /**

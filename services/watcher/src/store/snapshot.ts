@@ -40,6 +40,7 @@ export interface TracedRevision {
 /** Maximum number of traced revisions in a snapshot. */
 export const maxTraces = 16;
 
+/** The first snapshot of every store. `Derived` recognizes this object, whose values it does not compute. */
 export const emptySnapshot: Snapshot = {
   revision: 0,
   isSynced: false,

@@ -6,7 +6,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 export interface Projection {
   /** The whole view of a snapshot, as puts. */
   whole(snapshot: Snapshot): Changes;
-  /** The changes from one snapshot to another; Reset and the whole view if the snapshots have little in common. */
+  /** The changes from one snapshot to another; Reset and the whole view if the node's class differs between them. */
   between(before: Snapshot, snapshot: Snapshot): Changes;
   /** The changes from the view with these digests to the view of a snapshot. Undefined for views without digests. */
   resume?(snapshot: Snapshot, clientDigests: BucketDigests): Changes;
@@ -37,7 +37,9 @@ export function changesOf(frame: Frame): Changes {
 /** The changes between two equal views. */
 export const noChanges: Changes = { isEmpty: true, frames: () => [] };
 
-/** An empty frame, yielded after a slice of work that has not yet produced anything to write. */
+/**
+ * Yielded after a slice of work that has not yet produced anything to write. It is recognized by identity, not length.
+ */
 export const pause: Frame = Buffer.alloc(0);
 
 /** Maximum time between two pauses, in milliseconds. */

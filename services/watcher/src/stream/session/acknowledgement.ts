@@ -6,6 +6,7 @@ export interface Acknowledgement {
   readonly applied: number;
   /** Revision that the subscriber could not apply; 0 if the last attempt succeeded. Default 0. */
   readonly failed?: number;
+  /** Error of the attempt to apply `failed`. */
   readonly error?: string;
   readonly timings?: ApplyTimings | undefined;
   /** Time since the subscriber applied `applied`, in milliseconds. Default 0. */
@@ -56,7 +57,7 @@ interface EarlierApplied {
 /** Maximum number of earlier revisions in an acknowledgement. `openLocalWatch` refuses an acknowledgement with more. */
 export const maxEarlier = 32;
 
-/** Cap on the ages that nodes report, in milliseconds. */
+/** Cap on the ages that nodes report, in milliseconds; far above the interval between acknowledgements. */
 const maxAgeMs = 60_000;
 
 function ageOf(micros: number): number {

@@ -64,7 +64,10 @@ function readDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefine
   throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
 }
 
-/** Returns the node name of a request. Errors: INVALID_ARGUMENT if the name is too long for Kubernetes. */
+/**
+ * Returns the node name of a request. "" is accepted: a node without a name has no endpoints and no zone.
+ * Errors: INVALID_ARGUMENT if the name is too long for Kubernetes.
+ */
 export function readNodeName(name: string): string {
   if (name.length > 253) {
     throw new ConnectError(`the node name has ${name.length} characters, more than 253`, Code.InvalidArgument);

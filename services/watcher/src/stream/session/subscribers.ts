@@ -362,7 +362,10 @@ export interface PendingBatch {
   readonly sentAtMs: number;
 }
 
-/** Maximum number of pending batches of one subscriber; beyond it, the two oldest batches are merged. */
+/**
+ * Maximum number of pending batches of one subscriber; beyond it, the two oldest batches are merged. For a subscriber
+ * that never acknowledges, they remain until its stream ends.
+ */
 const maxPending = 128;
 
 export type Recipient = Pick<

@@ -137,7 +137,7 @@ export class WatchStream<Request> {
 
   /**
    * Records what a request confirms as received. Without `received`, a request confirms everything that was sent,
-   * unless a batch is in progress.
+   * unless an earlier request is unanswered: it may then have been sent before the last batch arrived.
    */
   #recordReceipt({ received }: BatchRequest): void {
     const { subscriber } = this.#options;
@@ -336,7 +336,7 @@ interface WatchStreamOptions<Request> {
   readonly read: (request: Request) => BatchRequest | undefined;
 }
 
-/** Maximum number of outstanding batches; beyond it, the stream takes no more requests. */
+/** Maximum number of outstanding batches; beyond it, the stream takes no more requests. Our backends stop at 32. */
 const maxCredits = 10_000;
 
 /**
@@ -356,5 +356,5 @@ type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
 /** Minimum size of a frame that is written separately, in bytes. */
 const largeFrameBytes = 4 * 1024;
 
-/** Number of bytes that a stream writes in one step. */
+/** Number of bytes that a stream writes in one step; the scheduler then decides which work continues. */
 const stepBytes = 16 * 1024;
