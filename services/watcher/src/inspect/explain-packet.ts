@@ -20,8 +20,9 @@ import {
 } from "./find-frontend.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, based on the plan of the node's proxy. Lists the endpoints,
- * used ones first. Pure; O(Services + endpoints of the Service).
+ * Explains step by step what happens to a packet on a node, based on the plan of the node's proxy. The order of the
+ * checks matters: `test/conformance` compares the results with scenarios that the real kube-proxy passes. Lists the
+ * endpoints, used ones first. Pure; O(Services + endpoints of the Service).
  */
 export function explainPacket(
   snapshot: Snapshot,

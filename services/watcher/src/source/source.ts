@@ -30,7 +30,8 @@ import type { Task } from "@kpng/process/task.ts";
  * **Example.** 5 000 Services are known at version 9000 when etcd is replaced by an empty one:
  *
  * ```text
- *  0 s  the watch breaks. A list of one object shows version 12, older than 9000: the kind is listed, the source is stale
+ *  0 s  the watch breaks. A list of one object shows version 12, older than 9000: the kind is listed, and the next
+ *       probe makes the source stale
  *  1 s  the list has 1 Service, `default/kubernetes`: 4 999 deletions wait, versions are withheld, /healthz fails
  *  9 s  a Deployment's Service is created at version 40: the watch adds it
  * 32 s  second list: 2 Services at version 55. It applies: 2 Services, current again
@@ -57,7 +58,7 @@ export type Source = Task;
 export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
-  /** Replaces all objects of the given kinds and marks these kinds as synced. */
+  /** Replaces all objects of the given kinds and marks these kinds as listed. */
   replace(objects: ClusterObjects, origin?: Origin): void;
   /** True if `replace` with these objects would change no value. Takes as long as `replace`. */
   hasState(objects: ClusterObjects): boolean;

@@ -74,7 +74,10 @@ export class ClassChoice {
     return portEndpoints.map((candidate) => candidate && this.#use(candidate, this.#isInCluster(candidate), false));
   }
 
-  /** Returns how a node uses its own endpoints, in the given order. */
+  /**
+   * Returns how a node uses its own endpoints, in the given order. They must be complete: set "local" contains draining
+   * endpoints only if none on the node is ready.
+   */
   usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[] {
     const groupsReadyHere = this.#needed.local ? readyGroups(endpoints, nodeName) : undefined;
     const isLocal = (candidate: PortEndpoint): boolean =>
@@ -178,7 +181,7 @@ export function sameZone({ hintedZones }: Pick<OwnEndpoints, "hintedZones">, zon
   return hintedZones.has("") ? "\0" : "";
 }
 
-/** Returns the port groups in which a node follows hints that name it, ascending; see {@link NodeClass}. */
+/** Returns the port groups in which a node with these own endpoints follows hints, ascending; see {@link NodeClass}. */
 export function namedGroupsFor(
   { hintedGroups }: OwnEndpoints,
   endpoints: readonly MergedEndpoint[],

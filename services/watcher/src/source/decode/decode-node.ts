@@ -4,7 +4,8 @@ import { z } from "zod";
 import { bad, cidrField, type Decoded, type DecodeOptions, keep, metadataShape, ok, show } from "./decoded.ts";
 
 /**
- * Decodes a core/v1 Node. Host names and invalid addresses, which some kubelets report, are ignored with a note. Pure.
+ * Decodes a core/v1 Node. Host names and invalid addresses, which some kubelets report, are ignored with a note; any
+ * other invalid field makes the whole Node "bad". Pure.
  */
 export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
   const parsed = nodeShape.safeParse(object);

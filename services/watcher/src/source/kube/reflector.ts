@@ -41,13 +41,14 @@ export class Reflector {
   /** True once a list has been completed. */
   isListed = false;
   /**
-   * False while the objects may differ from the server's: from the time when a list is requested until it is complete,
-   * and while deletions wait for confirmation.
+   * False while the objects may come from a state that the server no longer has: from {@link requestList}, or an older
+   * version of the server, until a list is complete, and while deletions wait for confirmation. Lists for other reasons
+   * only catch up with newer changes.
    */
   isCurrent = true;
   /** Version up to which changes have been applied; undefined while a list is needed. */
   resourceVersion: string | undefined;
-  /** The reason why the last request failed; undefined once a list or watch has succeeded again. */
+  /** The reason why the last request failed; undefined once a list or watch has succeeded again. Never "expired". */
   failure: RequestFailure | undefined;
 
   /** Ends the current watch and lists again. */
@@ -221,8 +222,8 @@ export interface ReflectorTiming extends ListLimits {
    */
   readonly overdueMs?: number | undefined;
   /**
-   * Time for which mass deletions wait for the confirming list, in milliseconds. Default 31 000, which documents and the
-   * alert KpngDeletionsHeld repeat.
+   * Time for which mass deletions wait for the confirming list, in milliseconds. Default 31 000, which documents and
+   * the alert KpngDeletionsHeld repeat.
    */
   readonly confirmMs?: number | undefined;
   /** Delays after failures. Default 0.8 to 30 s. */
