@@ -144,7 +144,7 @@ export class StaleFlowCleaner {
   }
 
   /** Resolves when no search is running or requested, after a failed search, or when `signal` aborts. */
-  async settled(signal: AbortSignal): Promise<void> {
+  async whenIdle(signal: AbortSignal): Promise<void> {
     if (this.#isBusy || this.#pending !== undefined) await this.#idled.wait(signal);
   }
 

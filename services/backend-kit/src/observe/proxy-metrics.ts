@@ -30,14 +30,14 @@ export class ProxyMetrics implements SyncObserver {
   constructor(options: ProxyMetricsOptions) {
     this.#options = options;
     this.#metrics = createMetrics(options.registry);
-    this.#createNoLocalEndpoints(options.registry);
+    this.#registerNoLocalEndpoints(options.registry);
   }
 
   /**
    * The ports are counted when the metrics are read, because counting after each sync would cost as much as a small
    * sync.
    */
-  #createNoLocalEndpoints(registry: Registry): void {
+  #registerNoLocalEndpoints(registry: Registry): void {
     const counts = () => {
       const view = this.#view;
       if (view === undefined) return [];

@@ -109,8 +109,8 @@ export class AfterCommit {
   }
 
   /** Resolves when no search for stale flows is running. Used by runs that end by themselves. */
-  async settled(signal: AbortSignal): Promise<void> {
-    await this.#cleaner?.settled(signal);
+  async whenIdle(signal: AbortSignal): Promise<void> {
+    await this.#cleaner?.whenIdle(signal);
   }
 
   /**

@@ -102,7 +102,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
     run: async (stop) => {
       await following.run(stop);
       // With `--once`, finish the search for stale flows before the process ends.
-      await after.settled(stop);
+      await after.whenIdle(stop);
     },
   };
   await runWithMain(main, isCommitted ? after.tasks : [], signal).finally(() => rules.close());

@@ -58,10 +58,10 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
    * Puts a view from a watcher into effect. `touched` contains the Services that may differ from the last view that all
    * families have installed; "all" also compares the installed rules with the desired ones.
    */
-  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<RulesOutcomes> {
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
     if (touched === "all") this.#forgetAddresses();
-    return this.#each((member) => member.sync(view, touched, progress));
+    return this.#each((member) => member.sync(view, touched, stages));
   }
 
   /**
@@ -69,10 +69,10 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
    * after a reboot, because other programs may have restored rules from an earlier boot. Otherwise rules in force stay,
    * because they are at least as new as the saved view.
    */
-  useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<RulesOutcomes> {
+  useSaved(view: NodeView, isAfterReboot: boolean, stages: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
     this.#forgetAddresses();
-    return this.#each((member) => member.useSaved(view, isAfterReboot, progress));
+    return this.#each((member) => member.useSaved(view, isAfterReboot, stages));
   }
 
   /**
@@ -201,20 +201,20 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
    * Puts a view into effect. `touched` contains the Services that may differ from the view in force; "all" means every
    * Service, and then the installed rules are compared as well.
    */
-  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", progress: SyncStages): Promise<Failure> {
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Failure> {
     this.#isKeeping = false;
-    return this.#attempt("sync", async () => ({ cause: "sync", change: await this.#sync(view, touched, progress) }));
+    return this.#attempt("sync", async () => ({ cause: "sync", change: await this.#sync(view, touched, stages) }));
   }
 
   /** See `RuleSets.useSaved`. The next sync is a full one unless the saved view is installed. */
-  useSaved(view: NodeView, isAfterReboot: boolean, progress: SyncStages): Promise<Failure> {
+  useSaved(view: NodeView, isAfterReboot: boolean, stages: SyncStages): Promise<Failure> {
     const { ruleSet, log } = this.#options;
     return this.#attempt("sync", async () => {
       this.#isKeeping = !isAfterReboot && (await ruleSet.isInstalled());
       log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {
         family: this.family,
       });
-      return this.#isKeeping ? undefined : { cause: "sync", change: await this.#sync(view, "all", progress) };
+      return this.#isKeeping ? undefined : { cause: "sync", change: await this.#sync(view, "all", stages) };
     });
   }
 

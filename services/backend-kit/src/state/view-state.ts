@@ -50,7 +50,7 @@ export class ViewState {
       const after = service && toView(service, previous);
       if (after === previous) return;
       differences.set(key, after);
-      count(previous, after, counts);
+      addCounts(previous, after, counts);
     };
     for (const [key, service] of staged.services) compare(key, service);
     if (isReset) for (const key of before.services.keys()) if (!staged.services.has(key)) compare(key, undefined);
@@ -74,7 +74,7 @@ function emptyView(nodeName: string): SortedView {
 }
 
 /** Counts the differences between two views of a Service. Unchanged objects are identical. */
-function count(
+function addCounts(
   before: ServiceView | undefined,
   after: ServiceView | undefined,
   counts: { services: number; endpoints: number },

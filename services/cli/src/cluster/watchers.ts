@@ -40,7 +40,7 @@ export async function findWatchers(options: Options, signal: AbortSignal): Promi
   const namespace = await openNamespace(options, signal);
   // Include relays, because they serve nodes that watchers list as absent.
   const labels = `${label},app.kubernetes.io/component in (watcher,relay)`;
-  const pods = readyOnes("watcher", await namespace.listPods(labels), namespace, options);
+  const pods = readyPods("watcher", await namespace.listPods(labels), namespace, options);
   const given = readApiClient(options);
   const files = given.tls?.();
   const isProven = given.token !== undefined || files?.cert !== undefined;
@@ -74,7 +74,7 @@ export async function findBackends(options: Options, signal: AbortSignal): Promi
   const pods = await namespace.listPods(labels, String(options.node));
   const command = "command=kpng&command=connect&stdin=true&stdout=true&stderr=true";
   return Promise.all(
-    readyOnes(`backend on ${String(options.node)}`, pods, namespace, options).map(({ name, node }) =>
+    readyPods(`backend on ${String(options.node)}`, pods, namespace, options).map(({ name, node }) =>
       throughTunnel(
         `${name} on ${node}`,
         () => namespace.open("pods/exec", `pods/${name}/exec?container=backend&${command}`, exec),
@@ -118,7 +118,7 @@ async function requestToken(namespace: NamespaceClient): Promise<() => string> {
  * Returns the pods that can be queried, and warns about the others. Errors: REQUEST_FAILED if there are none;
  * BAD_OPTION.
  */
-function readyOnes(
+function readyPods(
   what: string,
   pods: readonly Pod[],
   { name: place }: NamespaceClient,

@@ -108,13 +108,16 @@ export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): List
   for (const one of answers) {
     if (one.kind === "answer") continue;
     const remedy = failureHint(one.reason) ?? "is it running?";
-    add(failing("replica-silent", `watcher ${one.api}`, `it does not answer: ${one.reason}`, remedy));
+    add(errorFinding("replica-silent", `watcher ${one.api}`, `it does not answer: ${one.reason}`, remedy));
   }
   const differing = others.find(({ status }) => countObjects(status) !== countObjects(first?.status));
   if (first !== undefined && differing !== undefined) {
     const text = `it holds ${countObjects(differing.status)}, and ${first.api} ${countObjects(first.status)}`;
     const remedy = "if this lasts, the API server of one of them lags: compare kpng get changes of both";
-    add({ ...failing("replicas-differ", `watcher ${differing.api}`, text, remedy), severity: FindingSeverity.WARNING });
+    add({
+      ...errorFinding("replicas-differ", `watcher ${differing.api}`, text, remedy),
+      severity: FindingSeverity.WARNING,
+    });
   }
   for (const { api, findings: list } of replies) {
     for (const one of list.findings) {
@@ -128,7 +131,7 @@ export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): List
   return create(ListFindingsResponseSchema, { findings: all, errorCount, warningCount: all.length - errorCount });
 }
 
-function failing(code: string, subject: string, text: string, remedy: string): Finding {
+function errorFinding(code: string, subject: string, text: string, remedy: string): Finding {
   return create(FindingSchema, { severity: FindingSeverity.ERROR, code, subject, text, remedy });
 }
 
