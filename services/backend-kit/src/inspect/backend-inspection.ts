@@ -188,6 +188,7 @@ async function serve(path: string, inspection: BackendInspection, signal: AbortS
   const server = createServer(handle);
   server.on("session", (session) => {
     sessions.add(session);
+    // A broken connection concerns only its client.
     session.on("error", () => undefined).once("close", () => sessions.delete(session));
   });
   await listenOnSocket(server, path);

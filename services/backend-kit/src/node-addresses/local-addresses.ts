@@ -67,6 +67,7 @@ type LinkAddress = readonly [link: string, address: string];
 
 /**
  * Returns the IPv4 addresses of all links. If the program `ip` fails, some may be missing; then `onFailure` is called.
+ * Blocks the thread until the program ends, because a plan reads the addresses through getters (`AddressSet`).
  */
 export function ipv4OfLinks(onFailure: () => void): readonly LinkAddress[] {
   const { status, stdout } = spawnSync("ip", ["-o", "-4", "address", "show"], {

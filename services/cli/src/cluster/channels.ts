@@ -58,6 +58,7 @@ export function streamOf(open: () => Promise<WebSocket>, channels: Channels): Du
 
 const toKubelet = Buffer.of(0);
 
+/** For a failure to open, which destroys the stream and needs no further report. */
 function ignore(): void {}
 
 function receive(socket: WebSocket, stream: Duplex, { data, stderr, end, headBytes }: Channels): void {

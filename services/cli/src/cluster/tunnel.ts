@@ -28,6 +28,7 @@ export async function throughTunnel(
     const far = open().once("error", (error) => {
       failure = error;
     });
+    // Closes both ends if one fails; `failure` has the error.
     pipeline(near, far, near, () => undefined);
   });
   const path = join(folder, "socket");

@@ -30,6 +30,7 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
     const more = asksView ? [proxyNameFilter] : command.asksBackend === true ? [backendNodeOption] : [];
     const withReplicas: WithReplicas = async (options, work) => {
       const replicas = await connectReplicas(options, signal, command.asksBackend).catch((error: unknown) => {
+        // After Ctrl-C, the failure is its consequence.
         if (!signal.aborted) throw error;
       });
       if (replicas === undefined) return;
