@@ -24,6 +24,7 @@ export interface NftTableOptions {
   readonly family: Family;
   /** Name of the table. */
   readonly table: string;
+  /** Bit of the packet mark that requests masquerade, 0 to 31. */
   readonly masqueradeBit: number;
   readonly connection: NftablesConnection;
   /** Maximum number of clients remembered for one Service port with affinity. */
@@ -157,16 +158,16 @@ export class NftTable {
     this.#checkedGeneration = undefined;
     const present = await readOwnObjects(connection, this.#id);
     const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id);
-    const actual = await readElements(connection, this.#id, present?.shared ?? new Set());
+    const installed = await readElements(connection, this.#id, present?.shared ?? new Set());
     if (present !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
       await putAll(this.#elements, plan);
-      await this.#elements.table.compareWith(actual);
+      await this.#elements.table.compareWith(installed);
       return await this.#commitInUse(committing);
     }
     this.#elements = new ServiceElements(this.#id, maxClients);
-    await fillElements(this.#elements, plan, actual);
+    await fillElements(this.#elements, plan, installed);
     committing();
-    return await this.#install(frame, { objects: present ?? noObjects, elements: actual }, before);
+    return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before);
   }
 
   /** Compares the table with its desired contents and repairs it; calls `committing` before the first change. */

@@ -18,7 +18,7 @@ import {
   unpackSet,
 } from "../layout/elements.ts";
 import { type BatchStep, encodeBatch } from "../netlink/transaction.ts";
-import { type ActualElements, noElements } from "../read/read-table.ts";
+import { type InstalledElements, noElements } from "../read/read-table.ts";
 import type { ElementTable } from "../render/element-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
 import { divideSteps, fillElements, planInstall } from "./plan-table.ts";
@@ -62,7 +62,7 @@ function planOf(services: readonly ReturnType<typeof service>[]): FamilyPlan {
   return { node, keys: () => plans.keys(), service: (key) => plans.get(key) };
 }
 
-const actualOf = (kernel: Kernel): ActualElements => ({ ...noElements, ...Object.fromEntries(kernel) });
+const installedOf = (kernel: Kernel): InstalledElements => ({ ...noElements, ...Object.fromEntries(kernel) });
 
 /** Returns the slots that a frontend without affinity leads to. */
 function slotsOf(kernel: Kernel, address: string): readonly ElementBytes[] {
@@ -85,8 +85,8 @@ test.each([
     await fillElements(earlier, planOf([web, service("b/bank", bank)]), noElements);
     const kernel: Kernel = new Map(sharedSets.map((set) => [set, new Map(earlier.table.elements(set))]));
     const elements = new ServiceElements(table, 100);
-    await fillElements(elements, planOf([web, ...after, rival]), actualOf(kernel));
-    await elements.table.compareWith(actualOf(kernel));
+    await fillElements(elements, planOf([web, ...after, rival]), installedOf(kernel));
+    await elements.table.compareWith(installedOf(kernel));
     const parts = [...divideSteps(elements.table.changes(), 2_500)];
     expect(parts.length).toBeGreaterThan(1);
     for (const step of parts.flat()) {

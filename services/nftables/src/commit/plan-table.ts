@@ -16,7 +16,7 @@ import {
   splitElements,
   stepBytes,
 } from "../netlink/transaction.ts";
-import { type ActualElements, idsOfSlots, type OwnObjects, slotsById } from "../read/read-table.ts";
+import { type InstalledElements, idsOfSlots, type OwnObjects, slotsById } from "../read/read-table.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
 import { pickChain } from "../render/skeleton.ts";
@@ -46,7 +46,7 @@ export interface Frame {
 /** The table in the kernel before a full sync. */
 export interface PresentTable {
   readonly objects: Pick<OwnObjects, "chains" | "sets">;
-  readonly elements: ActualElements;
+  readonly elements: InstalledElements;
 }
 
 /**
@@ -85,26 +85,30 @@ const servicesPerTurn = 200;
  * Fills empty `elements` with all Services of a plan.
  *
  * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
- * over before any Service gets a new id, and a new id is one that no set in the kernel has. `actual` contains the
+ * over before any Service gets a new id, and a new id is one that no set in the kernel has. `installed` contains the
  * elements in the kernel.
  */
-export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
-  const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
+export async function fillElements(
+  elements: ServiceElements,
+  plan: FamilyPlan,
+  installed: InstalledElements,
+): Promise<void> {
+  const slots = { slots: slotsById(installed.slots), sticky_slots: slotsById(installed.sticky_slots) };
   const services: ServicePlan[] = [];
-  const hasSets = actual.slots.size + actual.sticky_slots.size > 0;
+  const hasSets = installed.slots.size + installed.sticky_slots.size > 0;
   let count = 0;
   for (const key of plan.keys()) {
     const service = plan.service(key);
     if (service === undefined) continue;
     if (hasSets) {
-      elements.adopt(service, (set, element) => actual[set].get(element), slots);
+      elements.adopt(service, (set, element) => installed[set].get(element), slots);
       services.push(service);
       // If there are no ids to keep, a plan can be put immediately and need not stay in memory until all plans are
       // known.
     } else elements.put(key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
-  if (hasSets) elements.avoidIds(idsOfSlots(actual.slots).union(idsOfSlots(actual.sticky_slots)));
+  if (hasSets) elements.avoidIds(idsOfSlots(installed.slots).union(idsOfSlots(installed.sticky_slots)));
   for (const service of services) {
     elements.put(service.key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();

@@ -68,12 +68,12 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const id = { family, name: table };
     const elements = new ServiceElements(id, maxClients);
     const present = await readOwnObjects(connection, id);
-    const actual = await readElements(connection, id, present?.shared ?? new Set());
-    await fillElements(elements, plan, actual);
+    const installed = await readElements(connection, id, present?.shared ?? new Set());
+    await fillElements(elements, plan, installed);
     const options = { node: plan.node, table, masqueradeBit };
     const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(options) };
     const objects = present ?? { chains: [], sets: [] };
-    const change = await planInstall(elements, { objects, elements: actual }, frame);
+    const change = await planInstall(elements, { objects, elements: installed }, frame);
     this.#planned = { elements, picks: new Set(change.picks) };
     const rules = present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
     return this.#print(stages, "full", elements, change, { ...frame, rules });

@@ -1,5 +1,5 @@
 /**
- * Netlink flags. This file contains all numbers of the netlink protocol that this folder needs for nftables. Source:
+ * Netlink flags. This file contains the message types, attributes and values of nftables messages. Source:
  * linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
  */
 export const flags = { request: 0x1, ack: 0x4, dump: 0x300, create: 0x400, append: 0x800 } as const;

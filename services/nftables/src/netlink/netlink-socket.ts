@@ -29,7 +29,7 @@ const errnoInterrupted = 4;
 /** Desired size of the socket buffers, in bytes: enough for a transaction of 100 000 elements with comments. */
 const desiredBufferBytes = 32 * 1024 * 1024;
 
-/** Largest datagram that the kernel sends in a dump. */
+/** Room for each answer: 32 KiB of a list, or an error, which contains the rejected message (see `maxListBytes`). */
 const readBytes = 64 * 1024;
 
 let loaded: CLibrary | undefined;

@@ -45,11 +45,11 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
   };
 }
 
-/** The elements that all shared sets of a table have in the kernel. */
-export type ActualElements = Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>;
+/** The elements of all shared sets of a table in the kernel. */
+export type InstalledElements = Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>;
 
 /** The elements of a table that does not exist. */
-export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set) => [set, new Map()])) as Record<
+export const noElements: InstalledElements = Object.fromEntries(sharedSets.map((set) => [set, new Map()])) as Record<
   SharedSet,
   Map<ElementBytes, ElementValue>
 >;
@@ -64,7 +64,7 @@ export async function readElements(
   connection: NftablesConnection,
   table: TableId,
   existing: ReadonlySet<SharedSet>,
-): Promise<ActualElements> {
+): Promise<InstalledElements> {
   const read: Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>> = { ...noElements };
   for (const set of existing) {
     read[set] = await connection.readElements(table, set);

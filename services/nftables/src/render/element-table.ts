@@ -117,21 +117,21 @@ export class ElementTable {
   }
 
   /**
-   * Declares that the kernel has the elements `actual`, e.g. after a failure or if another program has changed a set.
+   * Declares that the kernel has these elements, e.g. after a failure or if another program has changed a set.
    * The next {@link changes} returns the changes that lead from them to the desired elements. O(all elements), with
    * turns for the event loop; no other method may be called before the promise resolves.
    */
-  async compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {
+  async compareWith(installed: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {
     let count = 0;
     for (const set of sharedSets) {
       const before = this.#before[set];
       before.clear();
-      for (const [key, value] of actual[set]) {
+      for (const [key, value] of installed[set]) {
         if (this.#elements[set].get(key) !== value) before.set(key, value);
         if (++count % elementsPerTurn === 0) await nextTurn();
       }
       for (const key of this.#elements[set].keys()) {
-        if (!actual[set].has(key)) before.set(key, undefined);
+        if (!installed[set].has(key)) before.set(key, undefined);
         if (++count % elementsPerTurn === 0) await nextTurn();
       }
     }

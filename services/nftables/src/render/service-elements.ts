@@ -105,7 +105,8 @@ type BalanceRoute = Extract<Route, { kind: "balance" }>;
 
 /**
  * Converts the routes of a frontend to one of the two forms that the rules support: the same set for all senders, or a
- * different set for senders from outside. Pods and the node always have the same set (`planService`).
+ * different set for senders from outside. Pods and the node always have the same set, and if they have no endpoint,
+ * nobody has one (`planService`).
  */
 function twoRoutes({ pod, node, outside }: Frontend["routes"]): {
   readonly inside: { readonly route: BalanceRoute | undefined; readonly kind: FrontendKind };
@@ -206,7 +207,7 @@ export class ServiceElements {
    */
   adopt(
     plan: ServicePlan,
-    actual: (set: SharedSet, key: ElementBytes) => ElementBytes | undefined,
+    installed: (set: SharedSet, key: ElementBytes) => ElementBytes | undefined,
     slotsOfSet: Readonly<Record<SlotMap, Map<number, readonly ElementBytes[]>>>,
   ): void {
     // The elements are rendered with placeholder ids, 1 for "cluster" and 2 for "local": these show which of the sets a
@@ -220,7 +221,7 @@ export class ServiceElements {
         { numbered: (_port, set) => ({ id: placeholders.indexOf(set) + 1, count: 1 }), rangesChain: () => "" },
       );
       for (const { set, key, value } of elements) {
-        const frontend = value === "" ? undefined : actual(set, key);
+        const frontend = value === "" ? undefined : installed(set, key);
         const name = placeholders[value === "" ? -1 : idOf(value) - 1];
         if (frontend === undefined || name === undefined || this.#sets.has(setName(port, name))) continue;
         const slots = slotsOfSet[map].get(idOf(frontend));
