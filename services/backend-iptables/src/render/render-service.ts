@@ -134,7 +134,7 @@ interface PortChains {
   readonly external: string | undefined;
   /** The chain that admits only clients in source ranges. It exists only if a load-balancer IP has source ranges. */
   readonly firewall: string;
-  /** Routes of cluster IPs; undefined if the port has none. */
+  /** Routes of cluster IPs, which lead all senders to the same set; undefined if the port has no cluster IP. */
   readonly internalRoutes: Routes | undefined;
   /** Routes of all other frontends; undefined if the port has none. */
   readonly externalRoutes: Routes | undefined;
