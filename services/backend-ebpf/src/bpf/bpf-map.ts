@@ -154,7 +154,7 @@ export class BpfMap {
   }
 
   /**
-   * Returns all elements of a hash or trie. Elements that change in the meantime may be missing. Errors: BPF_FAILED.
+   * Returns all elements of a hash. Elements that change in the meantime may be missing. Errors: BPF_FAILED.
    */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
     const { keyBytes, valueBytes, maxEntries, name } = this.layout;

@@ -208,8 +208,8 @@ export class Datapath {
   }
 
   /**
-   * Loads the programs; nothing is attached yet. If they cannot be loaded, the node is left as it was before. Errors:
-   * BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
+   * Loads the programs; nothing is attached yet. If they cannot be loaded, programs and maps of an earlier run go on,
+   * and a first run leaves nothing. Errors: BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
    */
   static open(options: DatapathOptions): Datapath {
     const isFirst = !existsSync(join(options.bpfFolder, options.name));
