@@ -46,10 +46,6 @@ export class Balancer {
     this.update(settings, nowMs);
   }
 
-  get settings(): BalancerSettings {
-    return this.#settings;
-  }
-
   /** Replaces settings and endpoints. Removed endpoints get no new connections from now on. O(endpoints). */
   update(settings: BalancerSettings, nowMs: number): void {
     const { sets } = settings.plan;
