@@ -156,13 +156,14 @@ export class FamilyTables {
     const change = new TablesChange(committing);
     let count = 0;
     this.#withoutRoom.clear();
-    for (const key of plan.keys()) {
+    const keys = new Set(plan.keys());
+    for (const key of keys) {
       this.#put(plan, key, change);
       if (++count % servicesPerTurn !== 0) continue;
       this.#publish(change);
       await nextTurn();
     }
-    for (const key of this.#services.keys()) if (plan.service(key) === undefined) this.#services.delete(key);
+    for (const key of this.#services.keys()) if (!keys.has(key)) this.#services.delete(key);
     // Undesired frontends are found among the installed ones, because after a failure the previous plan's frontends may
     // not match the maps.
     const desired = new Set<KeyText>();
