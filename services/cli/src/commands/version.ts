@@ -4,25 +4,27 @@ import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { inspectClient, type Replica } from "../inspect/client.ts";
+import { formats } from "../inspect/print/output.ts";
 import { oneLine } from "../inspect/print/text.ts";
 import { joinReplicas } from "../inspect/replicas.ts";
 import { closeAll, connectReplicas, remoteOptions } from "./inspect.ts";
 
 const versionText = formatVersion("kpng", packageJson.version);
 
-const versionOptions: readonly OptionSpec[] = [
-  {
+/** Returns the option; a format in the environment that only lists have, such as "wide", does not concern it. */
+function outputOption({ KPNG_OUTPUT_FORMAT: ofLists }: NodeJS.ProcessEnv): OptionSpec {
+  return {
     flags: "-o, --output <format>",
     description: "text or json",
     default: "text",
     // KPNG_OUTPUT is already the output file of to-file.
-    env: "KPNG_OUTPUT_FORMAT",
+    env: ofLists !== "json" && formats.some((format) => format === ofLists) ? false : "KPNG_OUTPUT_FORMAT",
     parse: (text) => {
       if (text !== "text" && text !== "json") throw new InvalidArgumentError("expected text or json");
       return text;
     },
-  },
-];
+  };
+}
 
 /** Timeout for the request to the watcher, in milliseconds. */
 const limitMs = 3_000;
@@ -32,7 +34,8 @@ const limitMs = 3_000;
  * If no watcher answers, it prints its own version and the reason.
  */
 export function makeVersion(signal: AbortSignal): Command {
-  return addOptions(new Command("version"), [...versionOptions, ...remoteOptions]).action(async (options: Options) => {
+  const specs = [outputOption(process.env), ...remoteOptions];
+  return addOptions(new Command("version"), specs).action(async (options: Options) => {
     const version = packageJson.version;
     const watcher = await askVersion(options, signal);
     const program = { version, nodejs: process.version, platform: `${process.platform}/${process.arch}` };

@@ -14,7 +14,7 @@ import { InvalidArgumentError } from "commander";
 import { type Column, enumWord, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
 
 /** Values of `--output`: tables for people, JSON and YAML for programs. */
-const formats = ["table", "wide", "json", "yaml", "name"] as const;
+export const formats = ["table", "wide", "json", "yaml", "name"] as const;
 type OutputFormat = (typeof formats)[number];
 
 /** Parses a value of `--output`. Errors: InvalidArgumentError. */
