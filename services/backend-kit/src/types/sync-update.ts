@@ -76,7 +76,7 @@ export interface ViewUpdate {
    */
   readonly touched: ReadonlySet<ServiceKey>;
   readonly counts: ChangeCounts;
-  /** True for the first view, which touches all of its Services. */
+  /** True for the first view, which touches all of its Services. In a `SyncUpdate`: true until a sync has succeeded. */
   readonly isFirst: boolean;
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;

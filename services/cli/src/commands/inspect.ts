@@ -162,9 +162,12 @@ export function makeInspectCommand(
   });
 }
 
-const groups = { get: "show what a watcher or a backend holds", describe: "show everything about one object" } as const;
+const groupHelp = {
+  get: "show what a watcher or a backend holds",
+  describe: "show everything about one object",
+} as const;
 
 /** The command `get` or `describe`, with its subcommands. */
-export function makeGroup(name: keyof typeof groups, commands: readonly Command[]): Command {
-  return commands.reduce((group, command) => group.addCommand(command), new Command(name).description(groups[name]));
+export function makeGroup(name: keyof typeof groupHelp, commands: readonly Command[]): Command {
+  return commands.reduce((group, command) => group.addCommand(command), new Command(name).description(groupHelp[name]));
 }

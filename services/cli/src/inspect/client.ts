@@ -36,6 +36,7 @@ export interface InspectCommand {
 
 /** A watcher to query: the only one, or one of several replicas. */
 export interface Replica {
+  /** Address or pod, for messages that tell replicas apart; may be "" if there is only one. */
   readonly api: string;
   readonly transport: Transport;
   /** Releases the resources that the transport uses. Default: nothing to release. */

@@ -34,7 +34,7 @@ export interface SinkCommand {
 export interface SinkContext extends CommandContext {
   /** Connects to the API server; undefined if the source has no options for that. */
   readonly connect?: (() => Promise<KubeConnection>) | undefined;
-  /** Adds pages to the port for health and metrics; undefined if no such port is served. */
+  /** Sets the pages of the port for health and metrics, which has effect only if such a port is served. */
   readonly addPages?: ((pages: AnswerPage) => void) | undefined;
 }
 
