@@ -324,6 +324,7 @@ const leaveMessages = {
 /** Interval between the steps of a drain, in milliseconds. */
 const drainStepMs = 50;
 
+/** Errors of sessions whose client violates HTTP/2. Other errors are lost connections. */
 const protocolErrors: ReadonlySet<string> = new Set(["ERR_HTTP2_ERROR", "ERR_HTTP2_TOO_MANY_INVALID_FRAMES"]);
 
 /** Maximum duration of a TLS handshake, in milliseconds, including any time during which the event loop is blocked. */

@@ -14,7 +14,7 @@ type StateFormat = "yaml" | "json";
  *
  * KPNG rejects unknown keys, so our own keys (`serving`, `podcidrs`, `proxyname` …) appear only where KPNG's keys
  * cannot express the value. Of these, `createdseconds` and `uid` appear only for Services that share an address. The
- * format cannot hold trigger times, or slices without endpoints or without a Service.
+ * format cannot hold trigger times, CIDRs of cluster IPs, or slices without endpoints or without a Service.
  *
  * Pure and deterministic. *Cost:* 1.4 s for 5 000 Services of 10 endpoints, 25 MB of text.
  */

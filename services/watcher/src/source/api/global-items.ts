@@ -22,8 +22,8 @@ interface SlicedEndpoint {
 
 /**
  * Collects the operations of a global stream into batches, and delivers each batch to a sink. An operation concerns one
- * endpoint, but the sink takes whole slices, so this class keeps the endpoints of all slices (the same objects as the
- * sink's).
+ * endpoint, but the sink takes whole slices, so this class keeps the endpoints of all slices. They are the same objects
+ * as the sink's, unless the sink had equal ones from an earlier stream.
  *
  * *Bound:* the slices of one cluster state, and one batch.
  */

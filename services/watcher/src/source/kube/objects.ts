@@ -70,7 +70,7 @@ export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
  * skipped, logged once and counted; an object that is invalid as a whole keeps its last valid value. `Source` explains
  * why mass deletions must wait for confirmation.
  *
- * *Bound:* two keys per object, and one message per object with problems. Only the sink holds the objects.
+ * *Bound:* two keys per object, and one message per object that is invalid or not needed. Only the sink holds objects.
  */
 export class ObjectTracker<K extends Kind> {
   readonly #kind: ObjectKind<K>;
@@ -79,7 +79,9 @@ export class ObjectTracker<K extends Kind> {
   readonly #clusterId: () => string | undefined;
   /** Keys in the sink, by the keys of the API objects. */
   #keys = new Map<string, string>();
-  /** Problems of invalid objects, by the keys of the API objects. Each is logged once, and again only when it changes. */
+  /**
+   * Problems of invalid objects, by the keys of the API objects. Each is logged once, and again only when it changes.
+   */
   readonly #problems = new Map<string, string>();
   /** Reasons why no proxy needs an object, by the same keys. Each is also logged once. */
   readonly #notes = new Map<string, string>();

@@ -22,8 +22,8 @@ interface ReplaySourceOptions {
 const part = "source/replay";
 
 /**
- * Plays a recording made with `kpng record` into the sink; each batch becomes a revision. At the end, the source keeps
- * the last state until it is aborted. Errors: BAD_INPUT for an invalid recording.
+ * Plays a recording made with `kpng record` into the sink; each batch becomes at most one revision. At the end, the
+ * source keeps the last state until it is aborted. Errors: BAD_INPUT for an invalid recording.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { viewTargetIn } from "../../items/view-target.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, service, slice } from "../../testing/build.ts";
-import { classIndex, indexInSlices } from "./class-index.ts";
+import { classIndex, indexWithPauses } from "./class-index.ts";
 
 const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
 
@@ -20,11 +20,11 @@ test("a change while the index is computed in steps does not make the next one s
     }),
   );
   const isPaused = (steps: Iterator<unknown>): boolean => steps.next().done !== true;
-  const steps = indexInSlices(store.snapshot, stepsClass);
+  const steps = indexWithPauses(store.snapshot, stepsClass);
   expect(isPaused(steps)).toBe(true);
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { serviceName: "s7" }) }]);
   // Another subscriber derives the values of the new snapshot meanwhile.
   classIndex(store.snapshot, viewClass);
   while (isPaused(steps));
-  expect(isPaused(indexInSlices(store.snapshot, stepsClass))).toBe(false);
+  expect(isPaused(indexWithPauses(store.snapshot, stepsClass))).toBe(false);
 });

@@ -8,7 +8,7 @@ import { proxyNames, type ViewClass, viewClassOf } from "../../items/view-target
 import { changedServices, Derived } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { packFrames } from "./encoded-ops.ts";
-import { inSlices } from "./projection.ts";
+import { withPauses } from "./projection.ts";
 
 /**
  * The items that a class of nodes shares, grouped by the bucket of their path, and the digest of each bucket. The index
@@ -118,13 +118,13 @@ function indexedClass(snapshot: Snapshot, viewClass: ViewClass): ViewClass {
 }
 
 /**
- * Computes the index of a class if it does not exist yet. Encodes the items in time slices, and then indexes all of
+ * Computes the index of a class if it does not exist yet. Pauses while it encodes the items, and then indexes all of
  * them in one go, which takes a tenth of a second for 100 000 endpoints.
  */
-export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
+export function* indexWithPauses(snapshot: Snapshot, viewClass: ViewClass): Generator<Frame, void> {
   const indexed = indexedClass(snapshot, viewClass);
   if (indexes.at(snapshot).has(indexed.key) || indexes.at(indexes.newest).has(indexed.key)) return;
-  yield* encodeInSlices(serviceStates.at(snapshot).values(), viewClass);
+  yield* encodeWithPauses(serviceStates.at(snapshot).values(), viewClass);
   const index = classIndex(snapshot, viewClass);
   // Indexes that were derived for newer snapshots in the meantime do not include this class.
   const { newest } = indexes;
@@ -138,7 +138,7 @@ export function* indexInSlices(snapshot: Snapshot, viewClass: ViewClass): Genera
  * Encodes the items of some Services that a class shares, with their digests, into the caches of the Services. Pauses
  * in between, because a chunk of large Services takes a tenth of a second.
  */
-export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewClass): Generator<Frame, void> {
+export function encodeWithPauses(states: Iterable<ServiceState>, viewClass: ViewClass): Generator<Frame, void> {
   function* encoded(): Iterable<readonly Item[]> {
     for (const state of states) {
       if (state.service.proxyName !== viewClass.proxyName) continue;
@@ -146,7 +146,7 @@ export function encodeInSlices(states: Iterable<ServiceState>, viewClass: ViewCl
       state.sharedItems(viewClass);
     }
   }
-  return inSlices(encoded(), (items) => {
+  return withPauses(encoded(), (items) => {
     if (viewClass.isExtended) for (const item of items) digestOf(item);
   });
 }

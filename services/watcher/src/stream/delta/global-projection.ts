@@ -52,13 +52,13 @@ function* changedFrames(before: Snapshot, snapshot: Snapshot, request: GlobalReq
         for (const { path } of deletedItems(diff).toReversed()) yield deleteFrame(order.sections[section] ?? 0, path);
       }
       count += 1;
-      if (count % keysPerSlice === 0) yield pause;
+      if (count % keysPerPause === 0) yield pause;
     }
   }
 }
 
 /** Number of objects that are compared before other work gets a turn; comparing them takes a few milliseconds. */
-const keysPerSlice = 100;
+const keysPerPause = 100;
 
 // Indexes into `order.sections`.
 const nodes = 0;

@@ -30,6 +30,8 @@ import { wholeView } from "./whole-view.ts";
  * | resume | the buckets that the node lacks (`resumeView`) | the overlays in these buckets |
  *
  * If the node's class changes, for example when its zone becomes known, the view begins again with Reset.
+ *
+ * The result keeps the digest of one subscriber's view, so each stream needs its own.
  */
 export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);

@@ -37,29 +37,27 @@ export function changesOf(frame: Frame): Changes {
 /** The changes between two equal views. */
 export const noChanges: Changes = { isEmpty: true, frames: () => [] };
 
-/**
- * Yielded after a slice of work that has not yet produced anything to write. It is recognized by identity, not length.
- */
+/** Yielded by work that has not yet produced anything to write. It is recognized by identity, not by its length. */
 export const pause: Frame = Buffer.alloc(0);
 
 /** Maximum time between two pauses, in milliseconds. */
-const sliceMs = 5;
+const pauseAfterMs = 5;
 
 /**
  * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes get a
  * turn while the endpoints of a large chunk are encoded.
  */
-export function* inSlices<T>(
+export function* withPauses<T>(
   items: Iterable<T>,
   work: (item: T) => void,
   now = () => performance.now(),
 ): Generator<Frame, void> {
-  let endMs = now() + sliceMs;
+  let endMs = now() + pauseAfterMs;
   for (const item of items) {
     work(item);
     if (now() < endMs) continue;
     yield pause;
-    endMs = now() + sliceMs;
+    endMs = now() + pauseAfterMs;
   }
 }
 

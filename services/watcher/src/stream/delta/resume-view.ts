@@ -4,7 +4,7 @@ import { digestOf, uncachedDigestOf } from "../../items/item.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { classIndex, indexInSlices } from "./class-index.ts";
+import { classIndex, indexWithPauses } from "./class-index.ts";
 import { deleteFrameOf } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 import { wholeView } from "./whole-view.ts";
@@ -40,7 +40,7 @@ export function resumeView(
   return {
     isEmpty: false,
     *frames() {
-      yield* indexInSlices(snapshot, target.viewClass);
+      yield* indexWithPauses(snapshot, target.viewClass);
       const overlays = overlaysOf(snapshot, target);
       onOverlays(overlays);
       const missing = viewBuckets(snapshot, target, overlays).differing(clientDigests);

@@ -8,7 +8,7 @@ import { type ViewClass, type ViewTarget, viewClassOf } from "../../items/view-t
 import { changedServices, Derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { sameZone } from "../../view/class-choice.ts";
-import { encodeInSlices, indexInSlices } from "./class-index.ts";
+import { encodeWithPauses, indexWithPauses } from "./class-index.ts";
 import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
 
@@ -32,7 +32,7 @@ export function wholeView(
       // Otherwise, `overlaysOf` would encode all Services with own endpoints in one piece.
       const states = serviceStates.at(snapshot);
       const ownStates = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
-      yield* encodeInSlices(
+      yield* encodeWithPauses(
         ownStates.filter((state) => state !== undefined),
         viewClass,
       );
@@ -45,7 +45,7 @@ export function wholeView(
         yield* corrections(overlays);
       } else yield* plainFrames(snapshot, target, overlays);
       // The sync marker needs the digest of the class.
-      if (viewClass.isExtended) yield* indexInSlices(snapshot, viewClass);
+      if (viewClass.isExtended) yield* indexWithPauses(snapshot, viewClass);
     },
   };
 }
@@ -202,7 +202,7 @@ function split(services: readonly ChunkService[]): ServiceChunk[] {
 }
 
 function encodeChunk({ services }: ServiceChunk, viewClass: ViewClass): Iterable<Frame> {
-  return encodeInSlices(
+  return encodeWithPauses(
     services.map(({ state }) => state),
     viewClass,
   );

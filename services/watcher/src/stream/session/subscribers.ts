@@ -153,7 +153,7 @@ export class Subscriber {
     return this.#receivedRevision === this.#sentRevision ? this.upToDateRevision : this.#receivedRevision;
   }
 
-  /** True once the subscriber has sent an acknowledgement, which KPNG's own clients never do. */
+  /** True once the subscriber has sent an acknowledgement, which relays and KPNG's own clients never do. */
   get hasAcknowledged(): boolean {
     return this.#hasAcknowledged;
   }
@@ -344,7 +344,7 @@ export interface DeliveryFollower {
 export type SubscriberKind = "local" | "global";
 
 export interface Delivery {
-  /** The revision that the subscriber had before; 0 if it had none. */
+  /** The revision that the subscriber had before; 0 for a whole view. */
   readonly after: number;
   readonly revision: number;
   /** Time at which the changes were computed, in fractional milliseconds since 1970; 0 while no revision is traced. */
