@@ -70,7 +70,7 @@ export class Connection {
   bytesRead = 0;
   /** When data last arrived. */
   heardAtMs: number;
-  /** When a call was last in progress. */
+  /** When a call with a request was last in progress. */
   busyAtMs: number;
   /** When the next ping is due. */
   pingAtMs = 0;
@@ -264,6 +264,7 @@ export class Connections {
     const { writeTimeoutMs = 60_000 } = this.#times;
     const nowMs = this.#nowMs;
     for (const [call, times] of connection.calls) {
+      // A call whose client sends no request does not keep its connection open.
       if (call.readableDidRead || call.readableEnded) connection.busyAtMs = nowMs;
       if (nowMs >= times.closeAtMs) call.close();
       if (!call.writableNeedDrain) continue;

@@ -34,7 +34,7 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   const isPlain = server.startsWith("http:");
   // client-node's agent keeps the first client certificate and CA forever. This agent pools connections by certificate
   // and CA, so that renewed ones take effect. The pages of a list share a connection; a connection that has been idle
-  // for longer may be dead.
+  // for longer than `timeout` may be dead. A silent watch is not ended, because the agent destroys only idle sockets.
   const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 

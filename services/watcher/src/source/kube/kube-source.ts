@@ -137,6 +137,7 @@ class ServerProbe {
     if (this.#reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
     if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
     const { id } = this.#cluster;
+    // If the server freezes between these two requests, this probe takes longer, and the next one notices.
     await this.#cluster.identify(limitMs, signal);
     // Old objects carry the new identity until they are listed again; until then, the answer below is "behind".
     const isOther = id !== undefined && this.#cluster.id !== id;

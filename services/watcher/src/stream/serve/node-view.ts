@@ -35,16 +35,16 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       const view = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, ServiceEndpoints>();
       let count = 0;
-      const batches = nodeProjection({ nodeName, proxyName, isExtended: true, wantsNode: true })
+      const frames = nodeProjection({ nodeName, proxyName, isExtended: true, wantsNode: true })
         .whole(snapshot)
         .frames()
         [Symbol.iterator]();
       // The view is read in short steps, so that this call does not delay nodes.
       for (let isEnd = false; !isEnd && !signal.aborted; ) {
         isEnd = await subscribers.scheduler.run("query", () => {
-          const { done, value: frames } = batches.next();
+          const { done, value: frame } = frames.next();
           if (done === true) return true;
-          for (const { Op: op } of opsIn(frames)) {
+          for (const { Op: op } of opsIn(frame)) {
             if (op.case !== "Set") continue;
             count += 1;
             if (count > maxObjects) throw new ConnectError(tooLarge, Code.ResourceExhausted);
