@@ -46,7 +46,7 @@ import type { Task } from "@kpng/process/task.ts";
  *
  * **Rejected.** client-node's informer stops after any error except 410, and it lists without pages (which blocks one
  * thread for 850 ms with 10 000 slices). Streamed lists (WatchList) need etcd 3.4.31 or 3.5.13. A cache of objects in
- * the source would be a second copy, so sources keep only keys, and ask the sink for the previous value.
+ * the source would be a second copy, so `source/kube` keeps only keys, and asks the sink for the previous value.
  * docs/design/views.md has the measurements.
  */
 export type Source = Task;
