@@ -68,7 +68,7 @@ interface ChangeWriterOptions {
 }
 
 /** Context of the changes that `ChangeWriter` writes. */
-export interface WriteOptions {
+interface WriteOptions {
   /** Objects in the kernel before the changes. */
   readonly installed: InstalledObjects;
   /** Batches that run first: they create what the changes depend on, such as ipsets. */

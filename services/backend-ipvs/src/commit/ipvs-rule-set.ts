@@ -38,7 +38,7 @@ import {
 import { NodePlaces } from "../render/node-places.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
-import { ChangeWriter, type IpvsChange, makeIpvsChange, type WriteOptions } from "./change-writer.ts";
+import { ChangeWriter, type IpvsChange, makeIpvsChange } from "./change-writer.ts";
 import { createInterface, interfaceLines, NodeFrame, readFrame } from "./node-frame.ts";
 
 interface IpvsRuleSetOptions {
@@ -263,7 +263,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     await this.#finishDraining();
     this.#objects.takeTouched();
     const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
-    const { change, done } = await this.#writeAll(node, read, changes, { isAll: true, stages });
+    const { change, done } = await this.#writeAll(node, read, changes, stages);
     this.#apply(read.objects, done);
     return change;
   }
@@ -279,14 +279,14 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   /**
-   * Writes changes to objects, and creates everything that they depend on: the interface, the ipsets and the constant
-   * rules.
+   * Writes all changes to objects, and creates everything that they depend on: the interface, the ipsets and the
+   * constant rules.
    */
   async #writeAll(
     node: NodePlan,
     read: ReadObjects,
     changes: readonly ObjectChange[],
-    { isAll, stages }: Pick<WriteOptions, "isAll" | "stages">,
+    stages: SyncStages | undefined,
   ): Promise<{ readonly change: IpvsChange; readonly done: readonly ObjectChange[] }> {
     const { names, masqueradeBit } = this.#options;
     const { family } = this;
@@ -321,7 +321,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { batches, done } = await this.#writer.write(changes, {
       before: creations,
       installed: read.objects,
-      isAll,
+      isAll: true,
       stages,
     });
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
