@@ -7,7 +7,7 @@ import { Counter, Gauge, type Registry } from "prom-client";
 /**
  * Reason why a connection or a UDP flow ended, or was not begun.
  *
- * - closed: both sides closed the connection, or a UDP flow was idle for its time limit.
+ * - closed: both sides closed the connection, or a UDP flow was idle for its time limit or lost its listener.
  * - client-reset, endpoint-reset: this side reset the connection, and the other side was reset, too.
  * - connect-failed: no endpoint accepted the connection within all attempts.
  * - loop: every endpoint is a frontend of this process, so the connection would come back endlessly.
