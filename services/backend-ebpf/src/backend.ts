@@ -147,7 +147,7 @@ Examples:
   # print what would be written, without writing it
   COMMAND --node-name n1 --once --dry-run
 
-  # has another program changed the maps or the rules, or detached a program? exit status 0: no, 1: yes, 2: not known
+  # has another program changed the maps or the rules, or detached a program? exit code 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
 
   # detach the programs, and remove maps and tables

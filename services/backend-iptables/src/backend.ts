@@ -47,7 +47,7 @@ Examples:
   # print the transactions that would be committed, and change nothing
   COMMAND --node-name n1 --once --dry-run
 
-  # has another program changed the rules? exit code 0 for no, 1 for yes, 2 if the rules could not be compared
+  # has another program changed the rules? exit code 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
 
   # remove all rules that kpng-iptables ever installed

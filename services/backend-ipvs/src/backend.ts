@@ -139,7 +139,7 @@ Examples:
   # print what the tools would be given, without changing anything
   COMMAND --node-name n1 --once --dry-run
 
-  # has another program changed our virtual servers? exit status 0: no, 1: yes, 2: not known
+  # has another program changed our virtual servers? exit code 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
 
   # remove virtual servers, addresses, ipsets and rules

@@ -39,7 +39,7 @@ Examples:
   # print the commands that would be executed, without executing them
   COMMAND --node-name n1 --once --dry-run
 
-  # has another program changed the rules? exit status 0: no, 1: yes, 2: not known
+  # has another program changed the rules? exit code 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
 
   # delete the tables
