@@ -149,8 +149,8 @@ export class NftTable {
 
   /**
    * Makes the table contain exactly the objects that the plan needs. Correct elements stay; rules are written again
-   * unless they are known to be correct. Everything is read before anything is written, so that nothing has changed if
-   * reading fails.
+   * unless they are known to be correct, in which case empty chains and sets of other programs stay. Everything is read
+   * before anything is written, so that nothing has changed if reading fails.
    */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
     const { connection, maxClients } = this.#options;
