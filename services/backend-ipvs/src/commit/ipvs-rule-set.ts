@@ -371,6 +371,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   /** Records that changes are in force, and requests a sync that reads the connections of draining real servers. */
   #apply(installed: InstalledObjects, changes: readonly ObjectChange[]): void {
     const known = new Map(installed);
+    // The maps of each kind are changed in place, because only this rule set has them.
     for (const { kind, key, after } of changes) {
       const ofKind = known.get(kind) ?? new Map<string, string>();
       known.set(kind, ofKind);
