@@ -31,6 +31,7 @@ export interface Position {
   readonly current: Readonly<Record<PositionKind, bigint>>;
 }
 
+/** Kinds of objects that have versions in a position. */
 export const positionKinds = ["services", "slices", "nodes"] as const;
 
 export type PositionKind = (typeof positionKinds)[number];

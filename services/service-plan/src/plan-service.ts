@@ -61,6 +61,7 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
 /** An address at which all ports of a Service answer. */
 type ServiceAddress = Pick<Frontend, "kind" | "address" | "sources">;
 
+/** Returns the addresses of a Service; of two equal ones, `planPort` keeps the first. */
 function serviceAddresses(service: Service, externalIPs: readonly string[], node: NodePlan): readonly ServiceAddress[] {
   const { family } = node;
   const toAddress = (kind: Frontend["kind"], sources?: ReadonlyMap<string, AllowedSources>) => (address: string) => ({
@@ -71,7 +72,7 @@ function serviceAddresses(service: Service, externalIPs: readonly string[], node
   const loadBalancerIPs = validAddresses(service.loadBalancerIPs, family);
   const sources = makeAllowedSources(service, loadBalancerIPs, node);
   // As in kube-proxy, an external IP that also appears in the status counts as a load-balancer IP, but is open to all
-  // clients: it comes before the load-balancer IPs below, and `planPort` keeps the first of two equal frontends.
+  // clients, because it comes before the load-balancer IPs.
   const kindOf = (address: string) => (loadBalancerIPs.includes(address) ? "loadBalancerIP" : "externalIP");
   return [
     ...validAddresses(service.clusterIPs, family).map(toAddress("clusterIP")),

@@ -131,6 +131,7 @@ function pipeOr(stream: string | number | ((text: string) => void) | undefined):
   return typeof stream === "number" ? stream : "pipe";
 }
 
+/** Collects output up to its limits. Calls `onFlood` for each piece of standard output beyond, which is dropped. */
 function collectOutput(child: ChildProcess, options: ProgramOptions, onFlood: () => void) {
   const { stdout: onText, maxOutputBytes = defaultOutputBytes } = options;
   const output = { stdout: "", stderr: "" };

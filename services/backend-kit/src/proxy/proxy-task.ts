@@ -135,6 +135,7 @@ export function countRepairs(
   };
 }
 
+/** Reports an outcome in health, and its change in the log. A failure is logged by the sync loop or the check. */
 function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, context: BackendContext): void {
   const { log, health, proxyHealth } = context;
   const part = `rules/${familyLabels[family]}`;

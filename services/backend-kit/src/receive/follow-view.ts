@@ -103,7 +103,7 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       const reason = reasonOf(error);
       const end = reconnect.ended(error);
       const kind = code === "STATE_BEHIND" ? "behind" : end.kind;
-      // For any other end, the watcher has named the delay.
+      // A delay that the watcher asked for is not shortened.
       const isDelayOurs = kind === "behind" || kind === "lost";
       const delayMs = isDelayOurs ? (options.gate?.retryDelayMs(end.delayMs, random) ?? end.delayMs) : end.delayMs;
       onConnection?.({ kind, reason });

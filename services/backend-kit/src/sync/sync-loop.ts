@@ -393,6 +393,7 @@ class PendingUpdate {
   }
 }
 
+/** Merges an update with a newer one, so that one sync applies both. */
 function merge(older: ViewUpdate, newer: ViewUpdate): ViewUpdate {
   return {
     ...newer,

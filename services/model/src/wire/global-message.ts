@@ -52,6 +52,7 @@ export function endpointInfoHash(endpoint: Endpoint): bigint {
   return hashBytes(toBinary(EndpointInfoSchema, create(EndpointInfoSchema, identifyingFields(endpoint))));
 }
 
+/** Returns the fields that KPNG's hash of an endpoint covers; any other field would change the hash. */
 function identifyingFields(endpoint: Endpoint) {
   return {
     Endpoint: {

@@ -114,6 +114,7 @@ function decodeAt(ref: Ref | undefined, decode: (ref: Ref) => ViewChange | undef
   }
 }
 
+/** Returns the change; undefined for a Set that only a newer watcher knows. */
 function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
   switch (ref.Set) {
     case SetName.ServicesSet: {
