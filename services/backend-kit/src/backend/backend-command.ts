@@ -10,7 +10,7 @@ import type { ProxyHealth } from "../observe/proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
- * Parts and settings that a process shares among its backends. A process with one backend (`prepareBackend`) or several
+ * Parts and settings of the process that a backend runs in. A process of its own (`prepareBackend`) or one with a watcher
  * (`kpng … to-local`) creates the context and passes it to `BackendCommand.makeTask`; the backend passes it on to
  * `backendTask`.
  */
@@ -55,7 +55,10 @@ export interface BackendContext {
   readonly tracing?: Tracing | undefined;
   /** Health in kube-proxy's terms, for a service proxy whose process serves health probes. `backendTask` updates it. */
   readonly proxyHealth?: ProxyHealth | undefined;
-  /** Where the last view is saved, for a start without a watcher; undefined to save nothing. */
+  /**
+   * Where the last view is saved, for a start without a watcher. Undefined: `backendTask` saves nothing, and
+   * `proxyBackend` parses `stateOptions` itself.
+   */
   readonly state?: StateOptions | undefined;
 }
 

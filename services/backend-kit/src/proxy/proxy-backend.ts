@@ -142,7 +142,7 @@ function makeTask<Change extends RuleChange>(
     options,
     checkMs: isDry ? 0 : period(`${optionPrefix(proxyMode)}SyncPeriod`, 30_000),
     minIntervalMs: period(`${optionPrefix(proxyMode)}MinSyncPeriod`, 100),
-    // In a process with several backends, the context already contains the parsed state options.
+    // `prepareBackend` has parsed the state options; `kpng … to-local` has not.
     state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),
   });
 }
