@@ -70,8 +70,7 @@ export function findFrontend(
   const isToNode = isNodeAddress(packet, snapshot, nodeName, settings);
   const byAddress: Service[] = [];
   const byNodePort: Service[] = [];
-  // A Service that has the destination address, on any port.
-  let addressOf: Service | undefined;
+  let serviceWithAddress: Service | undefined;
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
     // Planning all 10 000 Services would block the event loop for 0.1 s.
@@ -79,7 +78,7 @@ export function findFrontend(
     if (!hasNodePort && !hasAddress(service, packet)) continue;
     // Frontends do not depend on endpoints, and choosing endpoints would take most of the time.
     const frontends = planService({ service, endpoints: [] }, node).ports.flatMap((port) => port.frontends);
-    if (frontends.some(({ address }) => address === destination)) addressOf = service;
+    if (frontends.some(({ address }) => address === destination)) serviceWithAddress = service;
     const matching = frontends.filter((each) => each.port === number && each.protocol === protocol);
     if (matching.some(({ address }) => address === destination)) byAddress.push(service);
     else if (isToNode && matching.some(({ kind }) => kind === "nodePort")) byNodePort.push(service);
@@ -101,9 +100,9 @@ export function findFrontend(
   if (isToNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
   }
-  if (addressOf !== undefined) {
+  if (serviceWithAddress !== undefined) {
     return {
-      none: `${destination} is an address of ${serviceKey(addressOf)}, which has no port ${number}/${protocol}.`,
+      none: `${destination} is an address of ${serviceKey(serviceWithAddress)}, which has no port ${number}/${protocol}.`,
     };
   }
   return {

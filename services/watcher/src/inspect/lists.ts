@@ -14,7 +14,7 @@ import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRows, matchesEndpoint, selectKeys, serviceRow } from "./cluster-rows.ts";
 import { decisionRow, explainService } from "./explain-service.ts";
 import { type Findings, selectFindings } from "./findings.ts";
-import { kindToWire, matchesNode, matchesSubscriber, nodeTable, stateOf, subscriberMessage } from "./progress-rows.ts";
+import { kindMessage, matchesNode, matchesSubscriber, nodeTable, stateOf, subscriberRow } from "./progress-rows.ts";
 import type { RecentChanges } from "./recent-changes.ts";
 
 export interface InspectContext {
@@ -96,7 +96,7 @@ export function listMethods(context: InspectContext) {
         const ids = [...open.keys()].filter((id) => Number(id) > after);
         const { rows, nextPageToken } = fill(page, ids, (id) => {
           const one = open.get(id);
-          return one && matchesSubscriber(one, request, revision) ? [subscriberMessage(one, revision)] : [];
+          return one && matchesSubscriber(one, request, revision) ? [subscriberRow(one, revision)] : [];
         });
         return { revision: BigInt(revision), subscribers: rows, nextPageToken };
       }),
@@ -207,7 +207,7 @@ function fill<R>(
 function countSubscribers({ subscribers }: InspectContext, newest: number) {
   const counts = new Map<string, { kind: SubscriberKind; state: ApplyState; count: number }>();
   for (const subscriber of subscribers.open) {
-    const row = { kind: kindToWire(subscriber), state: stateOf(subscriber, newest), count: 1 };
+    const row = { kind: kindMessage(subscriber), state: stateOf(subscriber, newest), count: 1 };
     const key = `${row.kind} ${row.state}`;
     counts.set(key, { ...row, count: (counts.get(key)?.count ?? 0) + 1 });
   }

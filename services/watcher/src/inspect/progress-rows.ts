@@ -15,12 +15,12 @@ import type { ApplyTimings } from "../stream/session/acknowledgement.ts";
 import type { Subscriber } from "../stream/session/subscribers.ts";
 
 /** Converts a subscriber to its message. `newest` is the newest revision of the store. */
-export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
+export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
   const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
   return create(SubscriberSchema, {
     id: BigInt(subscriber.id),
-    kind: kindToWire(subscriber),
+    kind: kindMessage(subscriber),
     node: subscriber.nodeName,
     serviceProxyName: subscriber.proxyName,
     peer: subscriber.peer,
@@ -42,7 +42,7 @@ export function subscriberMessage(subscriber: Subscriber, newest: number): Subsc
   });
 }
 
-export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
+export function kindMessage({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
   if (isObserver) return KindMessage.OBSERVER;
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
@@ -85,7 +85,7 @@ interface SubscriberFilter {
 export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
   return (
     (filter.node === "" || subscriber.nodeName === filter.node) &&
-    (filter.kind === KindMessage.UNSPECIFIED || filter.kind === kindToWire(subscriber)) &&
+    (filter.kind === KindMessage.UNSPECIFIED || filter.kind === kindMessage(subscriber)) &&
     (filter.notAppliedRevision === 0n || BigInt(knownRevision(subscriber)) < filter.notAppliedRevision) &&
     matchesState(stateOf(subscriber, newest), filter.states)
   );

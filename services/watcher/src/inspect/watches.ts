@@ -21,7 +21,7 @@ import type { Scheduler } from "../stream/session/scheduler.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRow } from "./cluster-rows.ts";
 import type { InspectContext } from "./lists.ts";
-import { matchesNode, matchesSubscriber, nodeTable, subscriberMessage } from "./progress-rows.ts";
+import { matchesNode, matchesSubscriber, nodeTable, subscriberRow } from "./progress-rows.ts";
 
 /**
  * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
@@ -70,7 +70,7 @@ export function watchMethods(context: InspectContext) {
     async *watchSubscribers(request, call) {
       const read = function* ({ revision }: Snapshot): Iterable<Subscriber> {
         for (const subscriber of subscribers.open) {
-          if (matchesSubscriber(subscriber, request, revision)) yield subscriberMessage(subscriber, revision);
+          if (matchesSubscriber(subscriber, request, revision)) yield subscriberRow(subscriber, revision);
         }
       };
       const steps = hashedSteps({ schema: SubscriberSchema, read, keyOf: ({ id }: Subscriber) => String(id) });

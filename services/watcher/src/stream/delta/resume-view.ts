@@ -43,16 +43,15 @@ export function resumeView(
       yield* indexWithPauses(snapshot, target.viewClass);
       const overlays = overlaysOf(snapshot, target);
       onOverlays(overlays);
-      const missing = viewBuckets(snapshot, target, overlays).differing(clientDigests);
-      if (missing.length > maxMissingShare * bucketCount) {
+      const missing = new Set(viewBuckets(snapshot, target, overlays).differing(clientDigests));
+      if (missing.size > maxMissingShare * bucketCount) {
         yield keepFrame(encodeBuckets(() => false));
         yield* wholeView(snapshot, target).frames();
         return;
       }
-      const isMissing = new Set(missing);
-      yield keepFrame(encodeBuckets((bucket) => !isMissing.has(bucket)));
+      yield keepFrame(encodeBuckets((bucket) => !missing.has(bucket)));
       const index = classIndex(snapshot, target.viewClass);
-      const buckets = missing.map((number) => index.bucket(number));
+      const buckets = Array.from(missing, (number) => index.bucket(number));
       // All Services come first, because an endpoint needs its Service.
       for (const { services } of buckets) if (services.length > 0) yield services;
       for (const bucket of buckets) {
@@ -61,11 +60,11 @@ export function resumeView(
       }
       const added = overlays
         .flatMap((overlay) => overlay.added)
-        .filter((item) => isMissing.has(uncachedDigestOf(item).bucket));
+        .filter((item) => missing.has(uncachedDigestOf(item).bucket));
       const replaced = new Set(added.map(({ path }) => path));
       const deleted = overlays
         .flatMap(({ removed }) => removed)
-        .filter((item) => isMissing.has(digestOf(item).bucket) && !replaced.has(item.path));
+        .filter((item) => missing.has(digestOf(item).bucket) && !replaced.has(item.path));
       const corrections = [...deleted.map(deleteFrameOf), ...added.map(({ frame }) => frame)];
       if (corrections.length > 0) yield Buffer.concat(corrections);
     },

@@ -17,7 +17,7 @@ const maxRoundMs = 100;
  * Shares the single thread between two lanes, so that neither constant changes nor thousands of new subscribers keep
  * the other lane waiting for long:
  *
- * | Lane | Share | Work | First | Then, in the order of arrival |
+ * | Lane | Share | Work | Urgent | Other, in the order of arrival |
  * |---|---|---|---|---|
  * | settled | 2/3 | changes for subscribers that have their view | `update` | `round`: the end of a round |
  * | first | 1/3 | first batches, and responses to people | `continue` a batch | `begin` a batch, `query` |
