@@ -17,7 +17,10 @@ export interface ConnectionTimes {
   readonly ageIntervalMs?: number | undefined;
   /** Maximum time for which a client may read nothing while its stream's buffer is full. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
-  /** Maximum time for draining connections when the watcher stops. 0 closes them immediately. Default 10 000. */
+  /**
+   * Maximum time for draining connections when the watcher stops. 0 closes them immediately. Default 10 000; the pod's
+   * terminationGracePeriodSeconds must be 2 s longer.
+   */
   readonly drainMs?: number | undefined;
   /** Returns the monotonic time in milliseconds. Default performance.now. */
   readonly now?: (() => number) | undefined;

@@ -130,7 +130,7 @@ function differingParts(before: ServiceState, after: ServiceState) {
 
 /**
  * Returns the nodes of a class whose overlays of a Service may differ between two of its states: the owners of the
- * endpoints that differ, or the owners of all endpoints if the use of unchanged endpoints has changed, too.
+ * endpoints that differ, or the owners of all endpoints if the use of unchanged endpoints may have changed, too.
  */
 export function changedOwners(
   before: ServiceState | undefined,

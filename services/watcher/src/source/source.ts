@@ -81,7 +81,8 @@ export interface CurrencySink {
    */
   confirm(versions: Versions): void;
   /**
-   * Reports that the state may be out of date, because the source's server does not answer or is being listed again.
+   * Reports that the state may be out of date, because the source's server does not answer, refuses requests, or is
+   * being listed again. Each further reason replaces the previous one.
    */
   markStale(reason: string): void;
   /** Reports that the state equals the server's again. */

@@ -92,7 +92,8 @@ export function observeCurrency(
   { currency }: { readonly currency: Currency },
   { log, health, metrics }: { readonly log: Log; readonly health: Health; readonly metrics: Registry },
 ): void {
-  const help = "1 while the state may be out of date: the server of the source does not answer, or is listed again";
+  const help =
+    "1 while the state may be out of date: the server of the source does not answer, refuses requests, or is listed again";
   addGauge(metrics, "kpng_source_stale", help, () => (currency.staleReason === undefined ? 0 : 1));
   const part = "source/current";
   currency.observe((event) => {

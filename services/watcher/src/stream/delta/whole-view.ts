@@ -156,7 +156,7 @@ interface ChunkService {
   readonly state: ServiceState;
 }
 
-/** Number of Services in a new chunk. A chunk that grows to twice this number is split. */
+/** Number of Services in a new chunk. A chunk that exceeds twice this number is split; small chunks are not merged. */
 const servicesPerChunk = 64;
 
 /** The chunks, in the order of their Services' keys. *Cost:* proportional to the chunks with changed Services. */
