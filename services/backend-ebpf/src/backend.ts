@@ -137,6 +137,7 @@ function instanceName(text: string): string {
 export const ebpfBackend = proxyBackend({
   name: "ebpf",
   proxyMode: "ebpf",
+  healthPort: 10_284,
   description: "serve Services with BPF programs at sockets of this node, and nftables rules for packets",
   options: ebpfOptions,
   examples: `

@@ -37,6 +37,7 @@ const iptablesOptions: readonly OptionSpec[] = [
 export const iptablesBackend = proxyBackend({
   name: "iptables",
   proxyMode: "iptables",
+  healthPort: 10_270,
   description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
   options: iptablesOptions,
   examples: `

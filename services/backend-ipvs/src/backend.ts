@@ -125,6 +125,7 @@ const kubeProxyMoves: readonly ProxyAlternative[] = [
 export const ipvsBackend = proxyBackend<IpvsChange>({
   name: "ipvs",
   proxyMode: "ipvs",
+  healthPort: 10_274,
   description: "serve Services with IPVS on this node, in the place of kube-proxy",
   options: ipvsOptions,
   alternatives: kubeProxyMoves,

@@ -28,6 +28,7 @@ const nftOptions: readonly OptionSpec[] = [
 export const nftBackend = proxyBackend<NftChange>({
   name: "nft",
   proxyMode: "nftables",
+  healthPort: 10_272,
   description: "serve Services with nftables rules on this node, beside kube-proxy or in its place",
   defaultNodePortAddresses: "primary",
   options: nftOptions,

@@ -103,6 +103,7 @@ export const userspaceBackend = proxyBackend<UserspaceChange>({
   name: "userspace",
   aliases: ["userspacelin"],
   proxyMode: "userspace",
+  healthPort: 10_276,
   description: "serve Services by carrying their traffic in this process; needs no kernel feature",
   options: userspaceOptions,
   canDiff: false,

@@ -264,7 +264,8 @@ export function parseProxyName(text: string): string {
 export const statusServerOptions: readonly OptionSpec[] = [
   {
     flags: "--healthz-bind-address <host:port>",
-    description: "serve /livez, /healthz and /readyz on this address (default: disabled)",
+    description:
+      'serve /livez, /healthz and /readyz on this address; "" for none (default: none; in service proxies 127.0.0.1 and 10270 for iptables, 10272 nft, 10274 ipvs, 10276 userspace, 10284 ebpf)',
   },
   { flags: "--metrics-bind-address <host:port>", description: "serve /metrics on this address (default: disabled)" },
 ];

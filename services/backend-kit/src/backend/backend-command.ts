@@ -76,6 +76,11 @@ export interface BackendCommand {
   /** For a service proxy: kube-proxy's name for the mode, which `/proxyMode` returns, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
   /**
+   * Port on 127.0.0.1 for health, while the backend serves and `--healthz-bind-address` is not given. Undefined for
+   * none.
+   */
+  readonly healthPort?: number | undefined;
+  /**
    * Returns true if the exit status of a run with these options is its result, as for `--diff`: the task sets
    * process.exitCode to 0 or 1, and any failure exits with 2. Default: false.
    */

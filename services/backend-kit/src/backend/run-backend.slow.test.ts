@@ -78,6 +78,32 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
   await end(program);
 }, 60_000);
 
+test("a proxy serves health at its port on loopback, and works without health if that port is taken", async () => {
+  const [port = 0] = await freePorts(1);
+  let count = 0;
+  const start = (...args: readonly string[]): Program => {
+    const state = join(folder, `state-${count++}`);
+    const all = ["--api", watcher.address, "--node-name", "n1", "--state-dir", state, ...args];
+    return startProgram(main, all, { HEALTH_PORT: `${port}` });
+  };
+  await using watcher = await play();
+  const first = start();
+  await first.printed("full watcher some: a/web\n");
+  expect((await fetch(`http://127.0.0.1:${port}/livez`)).status).toBe(200);
+  const second = start();
+  await second.printed("full watcher some: a/web\n");
+  expect(second.stderr()).toContain("health is not served: give another --healthz-bind-address");
+  const third = start("--healthz-bind-address", `127.0.0.1:${port}`);
+  expect(await third.ended).toBe(1);
+  expect(third.stderr()).toContain("[LISTEN_FAILED]");
+  await end(first);
+  await end(second);
+  const none = start("--healthz-bind-address", "");
+  await none.printed("full watcher some: a/web\n");
+  await expect(fetch(`http://127.0.0.1:${port}/livez`)).rejects.toThrow();
+  await end(none);
+}, 60_000);
+
 const options = {
   api: "unix:///run/kpng/watcher.sock",
   healthzBindAddress: "127.0.0.1:10272",

@@ -2,7 +2,7 @@ import { families } from "@kpng/model/address.ts";
 import { type ReadTls, type ReadToken, readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
-import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
+import { createLog, type Log, type LogLevel, reasonOf } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
 import { formatVersion, reportsByExitStatus, runProcess } from "@kpng/process/run/run-process.ts";
@@ -10,6 +10,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
+import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
@@ -143,11 +144,13 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
+  const { proxyMode: mode, healthPort } = backend;
+  const given = textOption(options, "healthzBindAddress");
+  const hasDefault = given === undefined && healthPort !== undefined && isKept && options.once !== true;
   const addresses = {
-    healthzBindAddress: textOption(options, "healthzBindAddress"),
-    metricsBindAddress: textOption(options, "metricsBindAddress"),
+    healthzBindAddress: (hasDefault ? `127.0.0.1:${healthPort}` : given) || undefined,
+    metricsBindAddress: textOption(options, "metricsBindAddress") || undefined,
   };
-  const { proxyMode: mode } = backend;
   // A service proxy answers health probes as kube-proxy does; other backends answer with the health of the process.
   const proxyHealth = mode === undefined ? undefined : new ProxyHealth({ families });
   const tasks =
@@ -178,5 +181,21 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   };
   // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which already uses these
   // addresses and this socket.
-  return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : tasks };
+  const isUnasked = hasDefault && addresses.healthzBindAddress !== addresses.metricsBindAddress;
+  // The task for health is the first one.
+  const companions = tasks.map((task, index) => (isUnasked && index === 0 ? withoutFailure(task, log) : task));
+  return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : companions };
+}
+
+/** Returns a task that logs a failure of `task` instead of failing. For a port that nobody asked for. */
+function withoutFailure(task: Task, log: Log): Task {
+  const run = async (signal: AbortSignal): Promise<void> => {
+    try {
+      await task.run(signal);
+    } catch (error) {
+      log.error("health is not served: give another --healthz-bind-address", { reason: reasonOf(error) });
+      await aborted(signal);
+    }
+  };
+  return { name: task.name, run };
 }

@@ -22,13 +22,14 @@ import { RuleSets } from "./rule-sets.ts";
  * instead. This folder holds everything that service proxies share; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
-  const { name, aliases, description, examples, proxyMode } = spec;
+  const { name, aliases, description, examples, proxyMode, healthPort } = spec;
   return {
     name,
     aliases,
     description,
     examples,
     proxyMode,
+    healthPort,
     options: proxyOptions(spec),
     exitStatusIsResult: (options) => options.diff === true,
     keepsState: (options) => selectedRuns(spec, options).length === 0,

@@ -23,6 +23,8 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   readonly aliases?: readonly string[] | undefined;
   /** kube-proxy's name for the mode, used in /proxyMode, `--config` and `--MODE-sync-period`. */
   readonly proxyMode: string;
+  /** Port for health on 127.0.0.1 by default; different for each backend, so that several can run on a node. */
+  readonly healthPort?: number | undefined;
   readonly description: string;
   /** Shown below the options in help; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;

@@ -10,6 +10,7 @@ await runBackendCommand({
   options: [...stateOptions, { flags: "--masquerade-all", description: "is printed" }],
   examples: "",
   proxyMode: "iptables",
+  ...(process.env.HEALTH_PORT === undefined ? {} : { healthPort: Number(process.env.HEALTH_PORT) }),
   keepsState: true,
   makeTask: (options, context) =>
     backendTask({
