@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join, relative, resolve, sep } from "node:path";
+import { basename, dirname, join, relative, resolve, sep } from "node:path";
 import { build } from "esbuild";
 
 /**
@@ -8,14 +8,16 @@ import { build } from "esbuild";
  *
  * Node.js does not run TypeScript below node_modules. `dist/index.js` is therefore a bundle of `src/index.ts`, which
  * contains the packages of this repository and imports those of npm, and `dist/types/` holds the declarations of all
- * exports. The bundled packages are devDependencies: users of the published package do not install them.
+ * exports. An export `./NAME` is built from `src/NAME/index.ts` in the same way. The bundled packages are
+ * devDependencies: users of the published package do not install them.
  *
  * Usage: `node deploy/npm/build-library.ts services/backend-kit`; `npm pack` runs it as the script `prepack`.
  */
 
 interface Manifest {
   readonly name: string;
-  readonly exports: { readonly ".": { readonly types: string; readonly default: string } };
+  /** Files of each export; a string is an export of sources, which exist already. */
+  readonly exports: Readonly<Record<string, string | { readonly types: string; readonly default: string }>>;
   readonly dependencies?: Readonly<Record<string, string>>;
 }
 
@@ -29,7 +31,10 @@ await buildLibrary(realpathSync(resolve(folderArgument)));
 
 async function buildLibrary(folder: string): Promise<void> {
   const manifest: Manifest = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-  const entry = join(folder, "src/index.ts");
+  const built = Object.entries(manifest.exports).filter(([, files]) => typeof files !== "string");
+  const entries = Object.fromEntries(
+    built.map(([name]) => [name === "." ? "index" : basename(name), join(folder, "src", name, "index.ts")]),
+  );
   const dist = join(folder, "dist");
   const dependencies = Object.keys(manifest.dependencies ?? {});
   const internal = dependencies.filter((name) => name.startsWith(internalScope));
@@ -37,16 +42,21 @@ async function buildLibrary(folder: string): Promise<void> {
     throw new Error(`${manifest.name} would install ${internal.join(", ")} from npm: make them devDependencies`);
   }
   rmSync(dist, { recursive: true, force: true });
-  await bundle(manifest, entry, dist, dependencies);
-  emitDeclarations(entry, join(dist, "types"));
-  for (const path of Object.values(manifest.exports["."])) {
+  await bundle(manifest, entries, dist, dependencies);
+  emitDeclarations(folder, Object.values(entries), join(dist, "types"));
+  for (const path of built.flatMap(([, files]) => Object.values(files))) {
     if (!existsSync(join(folder, path))) throw new Error(`${manifest.name} exports ${path}, which was not built`);
   }
 }
 
-async function bundle(manifest: Manifest, entry: string, dist: string, dependencies: string[]): Promise<void> {
+async function bundle(
+  manifest: Manifest,
+  entries: Readonly<Record<string, string>>,
+  dist: string,
+  dependencies: string[],
+): Promise<void> {
   const result = await build({
-    entryPoints: { index: entry },
+    entryPoints: { ...entries },
     outdir: dist,
     bundle: true,
     // Dynamic imports stay in separate files: in one file, the packages that they need would be loaded at the start.
@@ -67,9 +77,9 @@ async function bundle(manifest: Manifest, entry: string, dist: string, dependenc
   }
 }
 
-/** Writes declarations of the entry and of all files of this repository that it imports, as `PACKAGE/src/FILE.d.ts`. */
-function emitDeclarations(entry: string, folder: string): void {
-  const config = join(dirname(dirname(entry)), "tsconfig.declarations.json");
+/** Writes declarations of the entries and of all files of this repository that they import, as `PACKAGE/src/FILE.d.ts`. */
+function emitDeclarations(source: string, entries: readonly string[], folder: string): void {
+  const config = join(source, "tsconfig.declarations.json");
   const compilerOptions = {
     declaration: true,
     emitDeclarationOnly: true,
@@ -81,7 +91,7 @@ function emitDeclarations(entry: string, folder: string): void {
       readdirSync(services).map((name) => [`${internalScope}${name}/*`, [join(services, name, "src/*")]]),
     ),
   };
-  const content = { extends: join(repository, "tsconfig.json"), compilerOptions, include: [], files: [entry] };
+  const content = { extends: join(repository, "tsconfig.json"), compilerOptions, include: [], files: entries };
   writeFileSync(config, JSON.stringify(content));
   try {
     execFileSync(join(repository, "node_modules/.bin/tsc"), ["-p", config], { stdio: "inherit" });

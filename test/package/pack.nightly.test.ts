@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
@@ -11,7 +11,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 const repository = resolve(import.meta.dirname, "../..");
 
 /** The first example of the guide. */
-const backend = firstExample(readFileSync(join(repository, "docs/writing-a-backend.md"), "utf8"));
+const backend = exampleWith("onState");
 
 let folder: string;
 /** Reason why the packages could not be installed; undefined if they were. */
@@ -58,6 +58,16 @@ test("a backend of five lines runs on the installed package", async (context) =>
   expect(program.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
 });
 
+test("a backend with an option of its own passes its test with the kit's watcher", async (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  writeFileSync(join(folder, "names.js"), exampleWith("makeCallbacks"));
+  writeFileSync(join(folder, "test.js"), exampleWith("startFakeWatcher"));
+  const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env.PATH}` };
+  const { status, stdout, stderr } = spawnSync(process.execPath, ["test.js"], { cwd: folder, env, encoding: "utf8" });
+  expect(status, stderr).toBe(0);
+  expect(stdout).toBe("default/web\n");
+});
+
 test("the service proxy of examples/nginx runs on the installed package", async (context) => {
   context.skip(obstacle !== undefined, obstacle);
   for (const name of ["main.ts", "nginx-backend.ts"]) {
@@ -86,10 +96,11 @@ test.for(["nodenext", "bundler"])("the same backend compiles with module resolut
   expect(status, stdout).toBe(0);
 });
 
-function firstExample(guide: string): string {
-  const example = /```ts\n([^`]+)```/.exec(guide)?.[1];
-  if (example === undefined) throw new Error("the guide contains no example");
-  return example;
+/** The first example of the guide that contains a word. */
+function exampleWith(word: string): string {
+  const guide = readFileSync(join(repository, "docs/writing-a-backend.md"), "utf8");
+  const examples = [...guide.matchAll(/```ts\n([^`]+)```/g)].map(([, example = ""]) => example);
+  return examples.find((example) => example.includes(word)) ?? expect.fail(`no example contains ${word}`);
 }
 
 function packagesWithPrepack(): string[] {

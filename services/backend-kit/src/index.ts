@@ -40,6 +40,7 @@ export type { BackendCommand, BackendContext } from "./backend/backend-command.t
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend/backend-options.ts";
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend/backend-task.ts";
 export {
+  type CallbacksFromOptions,
   type PreparedBackend,
   type ProcessParts,
   prepareBackend,

@@ -3,7 +3,7 @@ import { type ReadTls, type ReadToken, readClientTls, readTokenFile } from "@kpn
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { createLog, type Log, type LogLevel, reasonOf } from "@kpng/process/log.ts";
-import { addOptions } from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
 import { growOldGenerationByHalf, keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
 import { formatVersion, reportsByExitStatus, runProcess } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -24,7 +24,7 @@ import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 
 /** Options of {@link runBackend}. */
-export type RunBackendOptions = BackendCallbacks & {
+export type RunBackendOptions = (BackendCallbacks | CallbacksFromOptions) & {
   /** Name of the backend: lower-case letters, digits, dashes. Help shows the program as `kpng-NAME`. */
   readonly name: string;
   /** One-line description for `--help`. */
@@ -35,11 +35,19 @@ export type RunBackendOptions = BackendCallbacks & {
   readonly argv?: readonly string[] | undefined;
 };
 
+/** For a backend with command-line options of its own. */
+export interface CallbacksFromOptions {
+  /** Its options, in addition to those of every backend. */
+  readonly options: readonly OptionSpec[];
+  /** Returns the callbacks for the parsed options, e.g. `parsed.outputFile` for `--output-file <path>`. */
+  readonly makeCallbacks: (parsed: ParsedOptions) => BackendCallbacks;
+}
+
 /**
  * Makes this process a backend: parses the command line, follows the view of the node and calls back. Ends the process
  * with exit status 0 after SIGTERM, SIGINT or `--once`, 1 after a permanent failure, 2 for an invalid command line.
- * This is the entry point for backends outside this repository; a backend with its own options calls {@link
- * runBackendCommand} instead.
+ * This is the entry point for backends outside this repository; a service proxy calls {@link runBackendCommand} with a
+ * `proxyBackend` instead.
  *
  * ```ts
  * await runBackend({ name: "hello", onState: (view) => console.log(view.services.size) });
@@ -54,9 +62,12 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
   const command: BackendCommand = {
     name,
     description,
-    options: [],
+    options: "options" in options ? options.options : [],
     examples: "",
-    makeTask: (_parsed, context) => backendTask({ ...options, ...context }),
+    makeTask: (parsed, context) => {
+      const callbacks = "makeCallbacks" in options ? options.makeCallbacks(parsed) : options;
+      return backendTask({ ...callbacks, ...context, name });
+    },
   };
   return runBackendCommand(command, options.argv, version);
 }
