@@ -76,8 +76,8 @@ export interface ServiceView extends ServiceItem {
 }
 
 /**
- * Everything that a watcher sends to one node, and that a backend puts into effect: a pure function of the cluster state,
- * the node's name, and the proxy name and features that the subscriber requests.
+ * Everything that a watcher sends to one node, and that a backend puts into effect: a pure function of the cluster
+ * state, the node's name, and the proxy name and features that the subscriber requests.
  */
 export interface NodeView {
   readonly nodeName: string;

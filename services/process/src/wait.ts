@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 /**
- * Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. Above 24.8 days (2^31 − 1 ms), Node.js
- * waits only 1 ms.
+ * Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. Above 24.8 days (2^31 − 1 ms),
+ * Node.js waits only 1 ms.
  */
 export async function waitMs(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;

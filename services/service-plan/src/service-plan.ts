@@ -144,8 +144,8 @@ export interface NodePlan {
    */
   readonly isMasqueradeAll: boolean;
   /**
-   * Local addresses that serve node ports, ascending and without link-local ones. "all" includes addresses that the node
-   * gains later, but loopback addresses only according to {@link NodePlan.isLoopbackNodePorts}.
+   * Local addresses that serve node ports, ascending and without link-local ones. "all" includes addresses that the
+   * node gains later, but loopback addresses only according to {@link NodePlan.isLoopbackNodePorts}.
    */
   readonly nodePortAddresses: "all" | readonly string[];
   /** True if node ports also answer on 127.0.0.0/8; always false for IPv6. */

@@ -88,8 +88,8 @@ async function writeAll(file: FileHandle, header: ViewHeader, view: NodeView): P
 type Item = MessageInitShape<typeof import("@kpng/model/gen/localv1/api_pb.ts").ValueSchema>;
 
 /**
- * Yields the items of a view, each Service before its endpoints, as `ViewState` requires. The bytes of an item are valid
- * only until the next one, see `endpointBytes`.
+ * Yields the items of a view, each Service before its endpoints, as `ViewState` requires. The bytes of an item are
+ * valid only until the next one, see `endpointBytes`.
  */
 function* encodeItems({ node, services }: NodeView): Generator<Item, void, void> {
   if (node !== undefined) {

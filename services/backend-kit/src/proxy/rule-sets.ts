@@ -223,9 +223,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     return this.#attempt("repair", async () => {
       // If the kept rules are gone, install the saved view.
       if (this.#isKeeping && (await this.#options.ruleSet.isInstalled())) return undefined;
-      // Applies new addresses of the node, which make the sync a full one, work that is due, and the changes of a failed
-      // sync; none of these is a repair. A full sync has also compared the installed rules; after a partial one that
-      // changed something, the next check does.
+      // Applies new addresses of the node (which make the sync a full one), work that is due, and the changes of a
+      // failed sync; none of these is a repair. A full sync has also compared the installed rules; after a partial one
+      // that changed something, the next check does.
       const cause = this.#isKeeping ? "repair" : this.#areKnown ? "sync" : this.#failedCall;
       const change = await this.#sync(view, new Set());
       if (this.#mode === "full" || change.mode !== "none") return { cause, change };

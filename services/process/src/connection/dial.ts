@@ -53,8 +53,8 @@ export interface DialOptions {
   /** See {@link parseApiAddress}. */
   readonly api: string;
   /**
-   * Returns the TLS files; called for each connection. `servername` is the name that the certificate must have; default:
-   * the host in `api`.
+   * Returns the TLS files; called for each connection. `servername` is the name that the certificate must have;
+   * default: the host in `api`.
    */
   readonly tls?: (() => TlsFiles & { readonly servername?: string }) | undefined;
   /** Returns the token to send; called for each RPC. Not allowed over plain TCP. */

@@ -14,8 +14,9 @@ interface StreamEnd {
 }
 
 /**
- * Minimum duration of a working stream, in milliseconds. After a shorter stream the delay is that of a lost stream, even
- * if the server asks for an immediate retry; otherwise two servers could send a client back and forth without a pause.
+ * Minimum duration of a working stream, in milliseconds. After a shorter stream the delay is that of a lost stream,
+ * even if the server asks for an immediate retry; otherwise two servers could send a client back and forth without a
+ * pause.
  */
 const minStreamMs = 1_000;
 
