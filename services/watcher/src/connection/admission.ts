@@ -94,8 +94,8 @@ export class Admission {
   }
 
   /**
-   * Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends; the last call
-   * for a stream counts. Not to be called for unix sockets, which have no limits.
+   * Counts the memory of a call (its stream, plus `moreBytes` outside the stream) until the call ends; a second count
+   * of a stream replaces the first. Not to be called for unix sockets, which have no limits.
    */
   countMemory(stream: ServerHttp2Stream, moreBytes: () => number = () => 0): void {
     if (!this.#calls.has(stream)) stream.once("close", () => this.#calls.delete(stream));

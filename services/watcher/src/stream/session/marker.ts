@@ -17,8 +17,8 @@ export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: b
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
   const context = { batch, subscribers };
-  // The traces in the marker of a first batch depend on the current time. So does AckIntervalMs in any marker, but the
-  // interval of the first use will do until the next batch.
+  // The traces in the marker of a first batch depend on the current time. AckIntervalMs depends on the number of
+  // streams, but their number at the marker's first use will do until the next batch.
   if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
   return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
 }
