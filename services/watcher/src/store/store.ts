@@ -103,14 +103,14 @@ export class Store implements ClusterSink {
     return finders[kind]();
   }
 
-  #publish(state: Snapshot, update: Cause): void {
+  #publish(state: Snapshot, cause: Cause): void {
     const before = this.#snapshot;
     const revision = before.revision + 1;
     // Called even if nothing changed: the versions of such an event then count in the position of the next revision.
-    const position = this.currency.positionOf(before, state, revision, update.origin);
+    const position = this.currency.positionOf(before, state, revision, cause.origin);
     if (state === before) return;
     const next = { ...state, revision, position, storedAtMs: this.#now() };
-    const published = { ...update, before, next, instance: this.instance };
+    const published = { ...cause, before, next, instance: this.instance };
     for (const observer of this.#observers) observer(published);
     const traced = this.#trace?.(published);
     this.#snapshot = traced === undefined ? next : { ...next, traces: [...before.traces, traced].slice(-maxTraces) };

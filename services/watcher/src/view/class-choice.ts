@@ -62,7 +62,7 @@ export class ClassChoice {
     this.#rules = rules;
   }
 
-  /** True if both choices use each endpoint in the same way, for the same class and the same Service. */
+  /** True if both choices use each endpoint in the same way. Both must be for the same class. */
   isSame(other: ClassChoice): boolean {
     if (other.#service !== this.#service || other.#rules.size !== this.#rules.size) return false;
     for (const [group, rule] of this.#rules) if (other.#rules.get(group) !== rule) return false;
