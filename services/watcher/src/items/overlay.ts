@@ -45,7 +45,7 @@ import type { ViewTarget } from "./view-target.ts";
  * 4. Overlays are computed when needed and not stored, because the overlays of 1 000 nodes that connect simultaneously
  *    would fill the caches.
  *
- * **Rejected.** *A compressed view per node*: each would take 60 to 85 ms of CPU time.
+ * **Rejected.** *A compressed view per node*: compressing 8 MB of cached items takes 60 to 85 ms of CPU time.
  */
 export interface Overlay extends ItemsDiff {
   readonly shared: readonly Item[];
