@@ -111,7 +111,10 @@ const messages = {
   request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
 
-/** Counts refused and ended connections and calls, and logs one line per minute for each reason. */
+/**
+ * Counts refused and ended connections and calls. Each minute, it logs at most two lines for each reason: the first
+ * event, and the newest other one with their number.
+ */
 export class Refusals {
   readonly #log: Log;
   readonly #counter: Counter<"reason">;

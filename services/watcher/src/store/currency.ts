@@ -29,7 +29,7 @@ export class Currency implements CurrencySink {
     return this.#staleReason;
   }
 
-  /** Calls `listener` when the store becomes stale or fresh again. */
+  /** Calls `listener` when the store becomes stale or fresh again, as long as the store lives. */
   observe(listener: (event: CurrencyEvent) => void): void {
     this.#listeners.add(listener);
   }

@@ -50,7 +50,7 @@ export class Subscribers {
     return this.#version;
   }
 
-  /** Lets the follower observe every batch from now on. */
+  /** Lets the follower observe every batch from now on, for as long as this object lives. */
   observe(follower: DeliveryFollower): void {
     this.#followers.push(follower);
   }
