@@ -82,7 +82,7 @@ export interface CurrencySink {
   confirm(versions: Versions): void;
   /**
    * Reports that the state may be out of date, because the source's server does not answer, refuses requests, or is
-   * being listed again. Health and log show the first reason, until the state is fresh.
+   * being listed again. Each further reason replaces the previous one.
    */
   markStale(reason: string): void;
   /** Reports that the state equals the server's again. */

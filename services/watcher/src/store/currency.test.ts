@@ -1,6 +1,10 @@
+import { Health } from "@kpng/process/health/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import type { Versions } from "../source/source.ts";
 import { node, service, slice } from "../testing/build.ts";
+import { observeCurrency } from "./currency.ts";
 import { Store } from "./store.ts";
 
 const kube = (versions: Versions) => ({ source: "kube", receivedAtMs: 0, versions, clusterId: "c1" });
@@ -58,4 +62,16 @@ test("a relay passes the position of its upstream on", () => {
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] }, { source: "api", receivedAtMs: 0, position });
   expect(store.position).toEqual(position);
+});
+
+test("health shows why the state is stale now, and the log when it became so", () => {
+  const store = new Store();
+  const [health, lines] = [new Health(), [] as string[]];
+  observeCurrency(store, { log: createLog("error", (line) => lines.push(line)), health, metrics: new Registry() });
+  for (const reason of ["the server does not answer", "the server is listed again"]) store.currency.markStale(reason);
+  const reason = "the state may be out of date: the server is listed again";
+  expect(health.parts.get("source/current")).toMatchObject({ isHealthy: false, reason });
+  expect(lines).toHaveLength(1);
+  store.currency.markFresh();
+  expect(health.parts.get("source/current")).toMatchObject({ isHealthy: true, reason: "" });
 });

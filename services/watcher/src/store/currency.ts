@@ -29,15 +29,20 @@ export class Currency implements CurrencySink {
     return this.#staleReason;
   }
 
-  /** Calls `listener` when the store becomes stale or fresh again, as long as the store lives. */
+  /**
+   * Calls `listener` when the store becomes stale or fresh again, and when the reason changes; as long as the store
+   * lives.
+   */
   observe(listener: (event: CurrencyEvent) => void): void {
     this.#listeners.add(listener);
   }
 
   markStale(reason: string): void {
-    const wasStale = this.#staleReason !== undefined;
+    const before = this.#staleReason;
+    if (reason === before) return;
     this.#staleReason = reason;
-    if (!wasStale) for (const listener of this.#listeners) listener({ kind: "stale", reason });
+    const kind = before === undefined ? "stale" : "still-stale";
+    for (const listener of this.#listeners) listener({ kind, reason });
   }
 
   markFresh(): void {
@@ -79,8 +84,8 @@ export class Currency implements CurrencySink {
   }
 }
 
-/** Event that a store became stale or fresh. */
-type CurrencyEvent = { readonly kind: "stale"; readonly reason: string } | { readonly kind: "fresh" };
+/** Event that a store became stale, is stale for another reason, or became fresh. */
+type CurrencyEvent = { readonly kind: "stale" | "still-stale"; readonly reason: string } | { readonly kind: "fresh" };
 
 function isChanged(before: Snapshot, next: Snapshot, kind: PositionKind): boolean {
   const field = kind === "slices" ? "slicesByService" : kind;
@@ -97,10 +102,10 @@ export function observeCurrency(
   addGauge(metrics, "kpng_source_stale", help, () => (currency.staleReason === undefined ? 0 : 1));
   const part = "source/current";
   currency.observe((event) => {
-    if (event.kind === "stale") {
+    if (event.kind !== "fresh") {
       // Nodes prefer other watchers, but still need this one if all watchers are stale.
       health.set(part, { isHealthy: false, isReady: true, reason: `the state may be out of date: ${event.reason}` });
-      log.error("the state may be out of date", { reason: event.reason });
+      if (event.kind === "stale") log.error("the state may be out of date", { reason: event.reason });
     } else {
       health.setReady(part);
       log.info("the state is current again");
