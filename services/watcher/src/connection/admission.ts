@@ -31,8 +31,8 @@ export function nodeOf({ nodes, hasState }: Rights): string | undefined {
 }
 
 /**
- * True if refused calls of a class get RESOURCE_EXHAUSTED, which tells people why. Clients retry refused calls of other
- * classes on another connection, which may lead to another replica.
+ * True if refused calls of a class get RESOURCE_EXHAUSTED, which tells people why. Clients may retry refused calls of
+ * other classes on another connection, which may lead to another replica.
  */
 export function isAnsweredWhenRefused(callClass: CallClass): boolean {
   return callClass === "people" || callClass === "open";
