@@ -9,7 +9,9 @@ import { Rate, type Refusals } from "./limits.ts";
 
 export interface ConnectionTimes {
   readonly keepalive?: KeepaliveOptions | undefined;
-  /** Time after which a connection without a call is closed. A call counts once its request has arrived. Default 90 000. */
+  /**
+   * Time after which a connection without a call is closed. A call counts once its request has arrived. Default 90 000.
+   */
   readonly idleMs?: number | undefined;
   /** Age at which a client is asked to reconnect, ± 10 % at random; 0 for never. Default 1 800 000. */
   readonly maxAgeMs?: number | undefined;

@@ -41,8 +41,8 @@ export class Store implements ClusterSink {
   }
 
   /**
-   * Calls `observer` for each further revision, before readers can see it, as long as the store lives. The observer must
-   * be quick and must not throw.
+   * Calls `observer` for each further revision, before readers can see it, as long as the store lives. The observer
+   * must be quick and must not throw.
    */
   observe(observer: (update: Update) => void): void {
     this.#observers.add(observer);

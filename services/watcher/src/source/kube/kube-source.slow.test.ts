@@ -186,7 +186,9 @@ test("a frozen server makes the watcher stale until it answers; then everything 
   expect(listCount()).toBe(before + 3);
 });
 
-/** Returns a function that decides whether requests for nodes are refused. The first refusal ends the watch of nodes. */
+/**
+ * Returns a function that decides whether requests for nodes are refused. The first refusal ends the watch of nodes.
+ */
 function refusableNodes(): (refuses: boolean) => void {
   let isRefused = false;
   const refusal = new AbortController();

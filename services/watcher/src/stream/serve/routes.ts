@@ -18,8 +18,8 @@ import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
 /**
- * Returns a function that registers the services. Health and reflection name Sets, too, but `makeGrpcWatch` answers their
- * method Watch. `stop` ends the calls that observe health.
+ * Returns a function that registers the services. Health and reflection name Sets, too, but `makeGrpcWatch` answers
+ * their method Watch. `stop` ends the calls that observe health.
  */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
@@ -93,8 +93,8 @@ function healthService(
 }
 
 /**
- * Implements kpng.position.v1.PositionService, which says whether this watcher is stale. It answers from memory, so that
- * no client can cause requests to the API server.
+ * Implements kpng.position.v1.PositionService, which says whether this watcher is stale. It answers from memory, so
+ * that no client can cause requests to the API server.
  */
 function positionService({ currency }: Store): ServiceImpl<typeof PositionService> {
   return {
