@@ -7,7 +7,7 @@ import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import type { ClusterObjects } from "../source/source.ts";
 
 /**
- * Format of a state file: KPNG's YAML, or the same keys as JSON, which is read ten times as fast and has no size limit.
+ * Format of a state file: KPNG's YAML, or the same keys as JSON, which is read ten times as fast and without the limit of YAML.
  */
 type StateFormat = "yaml" | "json";
 
