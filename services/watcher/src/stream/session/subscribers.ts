@@ -325,8 +325,9 @@ function errorText(error: string): string {
 }
 
 /**
- * Observes the batches of all subscribers, for metrics and traces. The methods must be O(1) and must not throw. Times
- * are in fractional milliseconds since 1970.
+ * Observes the batches of all subscribers, for metrics and traces. The methods run for each batch of each subscriber,
+ * so they may cost a few counters for each revision in it, and must not throw. Times are in fractional milliseconds
+ * since 1970.
  */
 export interface DeliveryFollower {
   sent?(recipient: Recipient, delivery: Delivery, nowMs: number): void;
