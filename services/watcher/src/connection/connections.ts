@@ -9,9 +9,7 @@ import { Rate, type Refusals } from "./limits.ts";
 
 export interface ConnectionTimes {
   readonly keepalive?: KeepaliveOptions | undefined;
-  /**
-   * Time after which a connection without a call is closed. A call counts once its request has arrived. Default 90 000.
-   */
+  /** Time after which a connection without a call, whose request must have arrived, is closed. Default 90 000. */
   readonly idleMs?: number | undefined;
   /** Age at which a client is asked to reconnect, ± 10 % at random; 0 for never. Default 1 800 000. */
   readonly maxAgeMs?: number | undefined;
@@ -19,10 +17,7 @@ export interface ConnectionTimes {
   readonly ageIntervalMs?: number | undefined;
   /** Maximum time for which a client may read nothing while its stream's buffer is full. Default 60 000. */
   readonly writeTimeoutMs?: number | undefined;
-  /**
-   * Maximum time for draining connections when the watcher stops. 0 closes them immediately. Default 10 000; the pod's
-   * terminationGracePeriodSeconds must be 2 s longer.
-   */
+  /** Maximum time for a drain, 2 s less than the pod's grace period; 0 closes connections at once. Default 10 000. */
   readonly drainMs?: number | undefined;
   /** Returns the monotonic time in milliseconds. Default performance.now. */
   readonly now?: (() => number) | undefined;

@@ -111,10 +111,7 @@ const messages = {
   request: "call ended: a request has more fields or entries than the watcher reads",
 } as const;
 
-/**
- * Counts refused and ended connections and calls. Each minute, it logs at most two lines for each reason: the first
- * event, and the newest other one with their number.
- */
+/** Counts refused and ended connections and calls; logs at most two lines per minute for each reason. */
 export class Refusals {
   readonly #log: Log;
   readonly #counter: Counter<"reason">;

@@ -3,9 +3,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/service-view.ts";
 
-/**
- * A request, with the zone and the class of its node in a snapshot. Together with that snapshot, it determines a view.
- */
+/** A request, and what a snapshot says about its node. Together with that snapshot, it determines a view. */
 export interface ViewTarget {
   readonly request: NodeViewRequest;
   readonly node: ChoosingNode;

@@ -50,9 +50,7 @@ interface ProbeOptions {
   readonly currency: CurrencySink;
   /** Time without an answer after which the source is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
-  /**
-   * Called after each probe that finds the source stale because the server is silent: every third of `staleAfterMs`.
-   */
+  /** Called after each probe that finds the source stale because the server is silent. */
   readonly onSilent?: (() => void) | undefined;
   readonly clock?: Clock | undefined;
 }

@@ -6,9 +6,7 @@ import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts"
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import type { ClusterObjects } from "../source/source.ts";
 
-/**
- * Format of a state file: KPNG's YAML, or the same keys as JSON, which is read ten times as fast and without the limit of YAML.
- */
+/** KPNG's YAML, or the same keys as JSON, which is read ten times as fast and without the limit of YAML. */
 type StateFormat = "yaml" | "json";
 
 /**

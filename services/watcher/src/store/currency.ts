@@ -29,10 +29,7 @@ export class Currency implements CurrencySink {
     return this.#staleReason;
   }
 
-  /**
-   * Calls `listener` when the store becomes stale or fresh again, and when the reason changes; as long as the store
-   * lives.
-   */
+  /** Calls `listener`, as long as the store lives, when it becomes stale or fresh or is stale for another reason. */
   observe(listener: (event: CurrencyEvent) => void): void {
     this.#listeners.add(listener);
   }

@@ -74,10 +74,7 @@ export class ClassChoice {
     return portEndpoints.map((candidate) => candidate && this.#use(candidate, this.#isInCluster(candidate), false));
   }
 
-  /**
-   * Returns how a node uses its own endpoints, in the given order. They must be complete: set "local" contains draining
-   * endpoints only if none on the node is ready.
-   */
+  /** Returns how a node uses its own endpoints (all of them, because a ready one here excludes draining ones). */
   usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[] {
     const groupsReadyHere = this.#needed.local ? readyGroups(endpoints, nodeName) : undefined;
     const isLocal = (candidate: PortEndpoint): boolean =>

@@ -66,10 +66,7 @@ export class KindReport {
     this.#log.info("listing all objects again", { reason });
   }
 
-  /**
-   * Reports, after `listed`, that deletions in that list are held back until another list begins after `retryMs`. In
-   * metrics, such a list is "braked".
-   */
+  /** Reports, after `listed`, that deletions in that list are held back until another list begins after `retryMs`. */
   deletionsHeld({ currentCount, deletedCount }: MassDeletion, retryMs: number): void {
     this.#metrics.lists.inc({ kind: this.#kind, result: "braked" });
     const reason = `a list would delete ${deletedCount} of ${currentCount} ${this.#kind}; listing again to confirm it`;

@@ -17,12 +17,10 @@ import { leaveKey, rightsKey } from "./connect-handler.ts";
 import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
-/**
- * Returns a function that registers the services. Health and reflection name Sets, too, but `makeGrpcWatch` answers
- * their method Watch. `stop` ends the calls that observe health.
- */
+/** Returns a function that registers the services other than Watch. `stop` ends the calls that observe health. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
+  // Health and reflection name Sets, too, but `makeGrpcWatch` serves them.
   const apis = [
     ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
     ...(hasGlobalApi ? [GlobalSets] : []),

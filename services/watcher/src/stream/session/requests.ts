@@ -64,10 +64,7 @@ function readDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefine
   throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
 }
 
-/**
- * Returns the node name of a request. "" is accepted: a node without a name has no endpoints and no zone.
- * Errors: INVALID_ARGUMENT if the name is too long for Kubernetes.
- */
+/** Returns the node name of a request; "" is a node without endpoints. Errors: INVALID_ARGUMENT if it is too long. */
 export function readNodeName(name: string): string {
   if (name.length > 253) {
     throw new ConnectError(`the node name has ${name.length} characters, more than 253`, Code.InvalidArgument);

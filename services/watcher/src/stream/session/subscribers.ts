@@ -363,10 +363,7 @@ export interface PendingBatch {
   readonly sentAtMs: number;
 }
 
-/**
- * Maximum number of pending batches of one subscriber; beyond it, the two oldest batches are merged. For a subscriber
- * that never acknowledges, they remain until its stream ends.
- */
+/** Maximum number of pending batches of one subscriber; beyond it, the two oldest batches are merged. */
 const maxPending = 128;
 
 export type Recipient = Pick<
