@@ -11,9 +11,8 @@ import { type Import, isProduction } from "./source-files.ts";
 export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   model: [".", "wire"],
   process: [".", "connection", "health", "run", "trace"],
+  source: ["decode", ".", "file", "api", "replay", "kube"],
   watcher: [
-    ...["source/decode", "source", "source/file", "source/api", "source/replay"],
-    "source/kube",
     ...["store", "view", "items", "identity", "connection", "stream/delta", "stream/session", "stream/serve", "trace"],
     ...["state-file", "inspect", "page"],
   ],
@@ -21,7 +20,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   laboratory: [".", "agent"],
   "backend-kit": [
     ...["types", "exec", "sysctl", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
-    ...["observe", "conntrack", "health-check", "inspect", "config", "backend", "proxy", "."],
+    ...["observe", "conntrack", "health-check", "inspect", "config", "backend", "proxy", "plan", "."],
   ],
   nftables: ["layout", "netlink", "render", "read", "commit"],
   "backend-callout": ["commit"],
@@ -30,6 +29,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-iptables": ["render", "read", "diff", "commit"],
   "backend-json": [],
   "backend-nft": [],
+  "backend-plan": [],
   "backend-userspace": ["traffic", "balance", "relay", "listen", "entry", "rules"],
   cli: [...["context", "source", "sink", "certificates", "inspect/print", "inspect", "cluster", "commands"]],
 };

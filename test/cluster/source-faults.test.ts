@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { beforeAll, describe, onTestFinished, test } from "vitest";
-import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
+import type { KubeConnection } from "../../services/source/src/kube/connection.ts";
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";

@@ -1,9 +1,9 @@
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
-import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
-import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
-import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
-import { type Decoded, makeDecodeOptions, showPath } from "@kpng/watcher/source/decode/decoded.ts";
+import { decodeNode } from "@kpng/source/decode/decode-node.ts";
+import { decodeService } from "@kpng/source/decode/decode-service.ts";
+import { decodeSlice } from "@kpng/source/decode/decode-slice.ts";
+import { type Decoded, makeDecodeOptions, showPath } from "@kpng/source/decode/decoded.ts";
 import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
 import { nodes } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";

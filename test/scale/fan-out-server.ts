@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
+import type { ObjectChange } from "@kpng/source/source.ts";
 import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
-import type { ObjectChange } from "@kpng/watcher/source/source.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { viewBuckets } from "@kpng/watcher/stream/delta/resume-view.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";

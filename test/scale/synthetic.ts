@@ -3,7 +3,7 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
-import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import type { ObjectChange } from "../../services/source/src/source.ts";
 
 /** Synthetic cluster without API server: Services of equal size, pods spread evenly over nodes, three zones. */
 export interface SyntheticShape {

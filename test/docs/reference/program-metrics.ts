@@ -13,14 +13,14 @@ import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backen
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/status-server.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { apiSource } from "@kpng/source/api/api-source.ts";
+import { makeDecodeOptions } from "@kpng/source/decode/decoded.ts";
+import { fileSource } from "@kpng/source/file/file-source.ts";
+import { beginSeries, makeSourceMetrics } from "@kpng/source/kube/kind-report.ts";
 import { Connections } from "@kpng/watcher/connection/connections.ts";
 import { Refusals } from "@kpng/watcher/connection/limits.ts";
 import { makeReviewCounter } from "@kpng/watcher/identity/token-checker.ts";
 import { countFindings, Findings } from "@kpng/watcher/inspect/findings.ts";
-import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
-import { makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
-import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
-import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/kind-report.ts";
 import { observeCurrency } from "@kpng/watcher/store/currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";

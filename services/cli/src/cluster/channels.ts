@@ -1,6 +1,6 @@
 import { Duplex } from "node:stream";
 import { isRecord } from "@kpng/model/narrowing.ts";
-import { parseJson } from "@kpng/watcher/source/kube/connection.ts";
+import { parseJson } from "@kpng/source/kube/connection.ts";
 import type { WebSocket } from "ws";
 
 /** WebSocket subprotocol in which each message begins with the number of its channel. */

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { text } from "node:stream/consumers";
-import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
+import { connectKube } from "@kpng/source/kube/connect.ts";
 import { expect, onTestFinished, test } from "vitest";
 import { WebSocketServer } from "ws";
 import { type Channels, exec, portForward } from "./channels.ts";

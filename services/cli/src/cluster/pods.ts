@@ -2,8 +2,8 @@ import type { Duplex } from "node:stream";
 import { isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import type { KubeClient } from "@kpng/watcher/source/kube/connect.ts";
-import { type KubeResponse, parseJson, readText } from "@kpng/watcher/source/kube/connection.ts";
+import type { KubeClient } from "@kpng/source/kube/connect.ts";
+import { type KubeResponse, parseJson, readText } from "@kpng/source/kube/connection.ts";
 import { WebSocket } from "ws";
 import { type Channels, channelProtocol, streamOf } from "./channels.ts";
 

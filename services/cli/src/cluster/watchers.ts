@@ -87,7 +87,7 @@ export async function findBackends(options: Options, signal: AbortSignal): Promi
 async function openNamespace(options: Options, signal: AbortSignal): Promise<NamespaceClient> {
   const { kubeconfig, context, kpngNamespace } = options as Record<string, string | undefined>;
   // Load the Kubernetes client only on demand, because it takes half a second and 80 MB.
-  const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
+  const { connectKube } = await import("@kpng/source/kube/connect.ts");
   const client = connectKube({ kubeconfig, context });
   await client.credentials().catch((cause: unknown) => {
     throw new ProcessError("REQUEST_FAILED", "the kubeconfig gives no credentials", { cause });

@@ -12,7 +12,7 @@ import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { type OptionSpec, parseDurationMs, parseNonEmptyText } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
+import { formatRecordingLine, type RecordingLine } from "@kpng/source/replay/recording.ts";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";

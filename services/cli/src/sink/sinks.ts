@@ -3,7 +3,7 @@ import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/back
 import type { AnswerPage } from "@kpng/process/health/status-server.ts";
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
+import type { KubeConnection } from "@kpng/source/kube/connection.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";

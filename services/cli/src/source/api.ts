@@ -4,7 +4,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { parseDurationMs, parseMemory } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
-import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
+import { apiSource } from "@kpng/source/api/api-source.ts";
 import { readApiClient } from "../context/command-context.ts";
 import { connect, kubeOptions } from "./kube.ts";
 import { type SourceCommand, staleOption } from "./source-command.ts";

@@ -1,6 +1,6 @@
 import type { LogFields } from "@kpng/process/log.ts";
 import { repeatableNonEmpty } from "@kpng/process/options.ts";
-import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
+import { fileSource } from "@kpng/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand } from "./source-command.ts";
 
 /**

@@ -1,5 +1,5 @@
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
+import type { KubeConnection } from "@kpng/source/kube/connection.ts";
 import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand, staleOption } from "./source-command.ts";
 
@@ -39,7 +39,7 @@ Examples:
       run: async (signal) => {
         const [connection, { kubeSource }] = await Promise.all([
           connect(options),
-          import("@kpng/watcher/source/kube/kube-source.ts"),
+          import("@kpng/source/kube/kube-source.ts"),
         ]);
         const staleAfterMs = options.staleAfter as number;
         const decode = decodeOptionsOf(options);
@@ -53,6 +53,6 @@ Examples:
 export async function connect(options: Options): Promise<KubeConnection> {
   const { kubeconfig, server } = options as Record<string, string | undefined>;
   // Load the Kubernetes client only on demand, because it takes half a second and 80 MB.
-  const { connectKube } = await import("@kpng/watcher/source/kube/connect.ts");
+  const { connectKube } = await import("@kpng/source/kube/connect.ts");
   return connectKube({ kubeconfig, server });
 }

@@ -1,5 +1,5 @@
 import { parseDurationMs, parseNonEmptyText } from "@kpng/process/options.ts";
-import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
+import { replaySource } from "@kpng/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
 

@@ -1,8 +1,8 @@
 import { type OptionSpec, parseDurationMs, parseProxyName, repeatable } from "@kpng/process/options.ts";
-import { type DecodeOptions, defaultNodeLabels, makeDecodeOptions } from "@kpng/watcher/source/decode/decoded.ts";
-import type { KubeConnection } from "@kpng/watcher/source/kube/connection.ts";
-import { standardStaleAfterMs } from "@kpng/watcher/source/probe-server.ts";
-import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
+import { type DecodeOptions, defaultNodeLabels, makeDecodeOptions } from "@kpng/source/decode/decoded.ts";
+import type { KubeConnection } from "@kpng/source/kube/connection.ts";
+import { standardStaleAfterMs } from "@kpng/source/probe-server.ts";
+import type { ClusterSink, Source } from "@kpng/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
 /** A command that reads the cluster's objects from some source: `kpng NAME to-…`. */

@@ -10,6 +10,7 @@ import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
+import { service } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import {
   connectionStart,
@@ -18,7 +19,6 @@ import {
   flagEndHeaders,
   frameType,
 } from "../../../../test/scale/http2-frames.ts";
-import { service } from "../testing/build.ts";
 import { dialHttp2, encodeRequest, type RawWatch } from "../testing/raw-watch.ts";
 import { openStream, WatchedServer } from "../testing/watched-server.ts";
 

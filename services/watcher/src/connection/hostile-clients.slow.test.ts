@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
+import { service } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
   connectionStart,
@@ -9,7 +10,6 @@ import {
   flagEndHeaders,
   frameType,
 } from "../../../../test/scale/http2-frames.ts";
-import { service } from "../testing/build.ts";
 import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
 

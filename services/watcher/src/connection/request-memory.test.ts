@@ -1,6 +1,6 @@
 import { createLog } from "@kpng/process/log.ts";
+import { service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
-import { service } from "../testing/build.ts";
 import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
 

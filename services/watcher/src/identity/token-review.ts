@@ -1,6 +1,6 @@
 import { isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { type KubeConnection, parseJson, readText } from "../source/kube/connection.ts";
+import { type KubeConnection, parseJson, readText } from "@kpng/source/kube/connection.ts";
 import type { Rights } from "./rights.ts";
 
 /** Asks the API server whether a token is valid, and whose. Never rejects. */

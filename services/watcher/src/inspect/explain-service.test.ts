@@ -4,10 +4,19 @@ import { EndpointReason } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import {
+  addresses,
+  draining,
+  endpoint,
+  httpPort,
+  service,
+  servicePort,
+  slice,
+  starting,
+} from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
 import { slicesOf } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
-import { addresses, draining, endpoint, httpPort, service, servicePort, slice, starting } from "../testing/build.ts";
 import { randomChange } from "../testing/random-change.ts";
 import { makeServiceView } from "../view/service-view.ts";
 import { type Decision, type DecisionReason, decisionRow, explainService, reasonTexts } from "./explain-service.ts";

@@ -3,11 +3,20 @@ import { FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { Health } from "@kpng/process/health/health.ts";
+import {
+  addresses,
+  draining,
+  endpoint,
+  node,
+  service,
+  servicePort,
+  slice,
+  starting,
+} from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
-import { addresses, draining, endpoint, node, service, servicePort, slice, starting } from "../testing/build.ts";
 import { Findings, type FindingsContext, selectFindings } from "./findings.ts";
 
 const nowMs = 1_800_000_000_000;

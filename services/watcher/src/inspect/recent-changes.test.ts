@@ -2,11 +2,11 @@ import { create } from "@bufbuild/protobuf";
 import { ObjectKind } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { type Subscriber, Subscribers } from "../stream/session/subscribers.ts";
-import { endpoint, node, service, slice } from "../testing/build.ts";
 import { changeRow, Distribution } from "./change-record.ts";
 import { RecentChanges } from "./recent-changes.ts";
 

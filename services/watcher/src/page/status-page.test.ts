@@ -1,12 +1,12 @@
 import { request as httpRequest } from "node:http";
 import { text } from "node:stream/consumers";
 import { createLog } from "@kpng/process/log.ts";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { afterEach, expect, test } from "vitest";
 import { type PageServer, servePage } from "../../../../test/page/page-server.ts";
 import type { Trust } from "../identity/rights.ts";
 import { TokenChecker } from "../identity/token-checker.ts";
 import { Store } from "../store/store.ts";
-import { node, service } from "../testing/build.ts";
 import { TokenIssuer } from "../testing/token-issuer.ts";
 import { webPageReason } from "./status-page.ts";
 

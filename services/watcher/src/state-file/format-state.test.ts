@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import type { Service } from "@kpng/model/service.ts";
+import { readGood } from "@kpng/source/file/testing/texts.ts";
+import type { ClusterObjects } from "@kpng/source/source.ts";
+import { addresses, draining, endpoint, node, service, servicePort, slice } from "@kpng/source/testing/build.ts";
 import { load, YAML11_SCHEMA } from "js-yaml";
 import { test } from "vitest";
-import { readGood } from "../source/file/testing/texts.ts";
-import type { ClusterObjects } from "../source/source.ts";
-import { addresses, draining, endpoint, node, service, servicePort, slice } from "../testing/build.ts";
 import { formatState, scalar } from "./format-state.ts";
 
 const read = (text: string): ClusterObjects => readGood(text).objects;

@@ -4,7 +4,7 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
-import type { ClusterObjects } from "../source/source.ts";
+import type { ClusterObjects } from "@kpng/source/source.ts";
 
 /** KPNG's YAML, or the same keys as JSON, which is read ten times as fast and without the limit of YAML. */
 type StateFormat = "yaml" | "json";

@@ -4,8 +4,8 @@ import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "
 import { assertNever } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
-import { reuseSlice, reuseValue } from "../source/reuse-objects.ts";
-import type { ClusterObjects, ObjectChange } from "../source/source.ts";
+import { reuseSlice, reuseValue } from "@kpng/source/reuse-objects.ts";
+import type { ClusterObjects, ObjectChange } from "@kpng/source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 import type { Snapshot } from "./snapshot.ts";
 

@@ -1,9 +1,9 @@
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import type { Versions } from "@kpng/source/source.ts";
+import { node, service, slice } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import type { Versions } from "../source/source.ts";
-import { node, service, slice } from "../testing/build.ts";
 import { observeCurrency } from "./currency.ts";
 import { Store } from "./store.ts";
 

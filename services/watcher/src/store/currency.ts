@@ -2,8 +2,8 @@ import { kubePositionSource, type Position, type PositionKind, positionKinds } f
 import type { Health } from "@kpng/process/health/health.ts";
 import { addGauge } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
+import type { CurrencySink, Origin, Versions } from "@kpng/source/source.ts";
 import type { Registry } from "prom-client";
-import type { CurrencySink, Origin, Versions } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**

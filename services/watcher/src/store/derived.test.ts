@@ -1,5 +1,5 @@
+import { service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
-import { service } from "../testing/build.ts";
 import { Between, changedServices, Derived } from "./derived.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 import { Store } from "./store.ts";

@@ -2,7 +2,7 @@ import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Position } from "@kpng/model/forward.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
-import type { Origin } from "../source/source.ts";
+import type { Origin } from "@kpng/source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
 /** The immutable cluster state at one revision; `Derived` explains what snapshots share. */

@@ -1,6 +1,6 @@
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { endpoint, node, service, slice } from "../testing/build.ts";
 import { Store } from "./store.ts";
 import { observeStore } from "./store-metrics.ts";
 

@@ -1,5 +1,5 @@
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { describe, expect, test } from "vitest";
-import { endpoint, node, service, slice } from "../testing/build.ts";
 import { slicesOf } from "./snapshot.ts";
 import { Store } from "./store.ts";
 

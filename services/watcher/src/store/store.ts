@@ -3,7 +3,7 @@ import { sliceKey } from "@kpng/model/endpoint.ts";
 import type { Position } from "@kpng/model/forward.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "../source/source.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "@kpng/source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
 import { Currency } from "./currency.ts";
 import { type Cause, emptySnapshot, maxTraces, type Snapshot, type TracedRevision, type Update } from "./snapshot.ts";

@@ -1,5 +1,5 @@
 import type { makePick } from "@kpng/process/testing/random.ts";
-import type { ObjectChange } from "../source/source.ts";
+import type { ObjectChange } from "@kpng/source/source.ts";
 import {
   addresses,
   dead,
@@ -12,7 +12,7 @@ import {
   servicePort,
   slice,
   starting,
-} from "./build.ts";
+} from "@kpng/source/testing/build.ts";
 
 type Pick = ReturnType<typeof makePick>;
 

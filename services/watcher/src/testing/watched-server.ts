@@ -1,8 +1,8 @@
 import { createClient, type Transport } from "@connectrpc/connect";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { Store } from "../store/store.ts";
 import type { ServeOptions } from "../stream/serve/call-handler.ts";
-import { node, service } from "./build.ts";
 import { dialHttp2, RawWatch } from "./raw-watch.ts";
 import { serveStore, type TestServer } from "./serve-store.ts";
 

@@ -1,11 +1,11 @@
 import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
+import type { Origin } from "@kpng/source/source.ts";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import type { Origin } from "../source/source.ts";
 import { maxTraces } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
-import { endpoint, node, service, slice } from "../testing/build.ts";
 import { TraceSends, traceRevisions } from "./traces.ts";
 
 function makeStore(tracing: InMemoryTracing): Store {

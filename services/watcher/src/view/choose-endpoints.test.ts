@@ -1,5 +1,5 @@
+import { dead, draining, ready, starting } from "@kpng/source/testing/build.ts";
 import { describe, expect, test } from "vitest";
-import { dead, draining, ready, starting } from "../testing/build.ts";
 import { type Candidate, type ChoiceReason, chooseEndpoints, explainChoice } from "./choose-endpoints.ts";
 
 interface Named extends Candidate {

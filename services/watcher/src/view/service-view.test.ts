@@ -1,7 +1,6 @@
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
-import { describe, expect, test } from "vitest";
 import {
   addresses,
   dead,
@@ -13,7 +12,8 @@ import {
   servicePort,
   slice,
   starting,
-} from "../testing/build.ts";
+} from "@kpng/source/testing/build.ts";
+import { describe, expect, test } from "vitest";
 import { makeServiceView } from "./service-view.ts";
 
 function view(fields: Partial<Service>, slices: readonly EndpointSlice[]): ServiceView {

@@ -1,7 +1,7 @@
+import { endpoint, service, slice } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
 import { viewTargetIn } from "../../items/view-target.ts";
 import { Store } from "../../store/store.ts";
-import { endpoint, service, slice } from "../../testing/build.ts";
 import { classIndex, indexWithPauses } from "./class-index.ts";
 
 const names = Array.from({ length: 300 }, (_, index) => `s${index}`);

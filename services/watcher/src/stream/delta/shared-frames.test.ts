@@ -1,10 +1,10 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { BucketDigests } from "@kpng/model/wire/digest.ts";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { describe, expect, test } from "vitest";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
-import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
 

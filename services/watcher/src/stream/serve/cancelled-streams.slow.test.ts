@@ -1,8 +1,8 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { encodeRequest } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 

@@ -1,9 +1,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { Feature, type OpItem, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { addresses, endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
-import { addresses, endpoint, node, service, slice } from "../../testing/build.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
 let store: Store;

@@ -1,9 +1,9 @@
 import { createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
 /** Endpoints of each Service: none, one, and more than one step and one message have. */

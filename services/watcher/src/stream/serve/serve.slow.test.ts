@@ -3,10 +3,10 @@ import { statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
-import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
 let store: Store;

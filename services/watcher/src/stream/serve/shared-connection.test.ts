@@ -1,8 +1,8 @@
 import type { ClientHttp2Session } from "node:http2";
 import { setTimeout as realTime } from "node:timers/promises";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { afterEach, expect, test, vi } from "vitest";
 import { Store } from "../../store/store.ts";
-import { node, service } from "../../testing/build.ts";
 import { dialHttp2, RawWatch } from "../../testing/raw-watch.ts";
 import { serveStore } from "../../testing/serve-store.ts";
 

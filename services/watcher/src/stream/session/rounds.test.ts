@@ -1,6 +1,6 @@
+import { service } from "@kpng/source/testing/build.ts";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { service } from "../../testing/build.ts";
 import { Rounds } from "./rounds.ts";
 import { Scheduler } from "./scheduler.ts";
 

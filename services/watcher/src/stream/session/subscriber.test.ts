@@ -1,7 +1,7 @@
+import { node, service } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { node, service } from "../../testing/build.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import { Subscribers } from "./subscribers.ts";
 

@@ -1,9 +1,9 @@
 import type { ConnectError } from "@connectrpc/connect";
+import { node } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { beforeEach, describe, expect, test } from "vitest";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { Store } from "../../store/store.ts";
-import { node } from "../../testing/build.ts";
 import { noChanges, type Projection } from "../delta/projection.ts";
 import { Subscribers } from "./subscribers.ts";
 import { WatchStream } from "./watch-stream.ts";

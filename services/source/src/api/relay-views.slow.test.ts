@@ -1,13 +1,13 @@
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import type { NodeViewRequest } from "@kpng/watcher/items/view-target.ts";
+import type { Snapshot } from "@kpng/watcher/store/snapshot.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { expectedItems } from "@kpng/watcher/testing/expected-items.ts";
+import { randomChange } from "@kpng/watcher/testing/random-change.ts";
+import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, onTestFinished, test } from "vitest";
-import type { NodeViewRequest } from "../../items/view-target.ts";
-import type { Snapshot } from "../../store/snapshot.ts";
-import { Store } from "../../store/store.ts";
-import { service } from "../../testing/build.ts";
-import { expectedItems } from "../../testing/expected-items.ts";
-import { randomChange } from "../../testing/random-change.ts";
-import { serveStore } from "../../testing/serve-store.ts";
 import type { ObjectChange } from "../source.ts";
+import { service } from "../testing/build.ts";
 import { startRelay } from "./testing/start-relay.ts";
 
 const requests: readonly NodeViewRequest[] = ["n1", "n2", "unknown"].flatMap((nodeName) => [

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
-import { Store } from "../../store/store.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import { KindReport, makeSourceMetrics } from "./kind-report.ts";
 import { nodeKind, ObjectTracker } from "./objects.ts";

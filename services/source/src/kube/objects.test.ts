@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { slicesOf } from "@kpng/watcher/store/snapshot.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
 import { Registry } from "prom-client";
 import { test } from "vitest";
-import { slicesOf } from "../../store/snapshot.ts";
-import { Store } from "../../store/store.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import type { Kind } from "../source.ts";
 import { KindReport, makeSourceMetrics } from "./kind-report.ts";

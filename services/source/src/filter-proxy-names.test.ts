@@ -1,7 +1,7 @@
+import { Store } from "@kpng/watcher/store/store.ts";
 import { expect, test } from "vitest";
-import { Store } from "../store/store.ts";
-import { service } from "../testing/build.ts";
 import { filterProxyNames } from "./source.ts";
+import { service } from "./testing/build.ts";
 
 test("only Services with a selected proxy name pass, in lists and in changes", () => {
   const store = new Store();

@@ -1,6 +1,6 @@
 import type { Node } from "@kpng/model/node.ts";
 import { expect, test } from "vitest";
-import { node } from "../../testing/build.ts";
+import { node } from "../testing/build.ts";
 import { decodeNode } from "./decode-node.ts";
 import { makeDecodeOptions, showPath } from "./decoded.ts";
 

@@ -1,6 +1,6 @@
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import { describe, expect, test } from "vitest";
-import { addresses, endpoint, slice } from "../../testing/build.ts";
+import { addresses, endpoint, slice } from "../testing/build.ts";
 import { decodeSlice } from "./decode-slice.ts";
 import { showPath } from "./decoded.ts";
 

@@ -6,10 +6,10 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, onTestFinished, test } from "vitest";
-import { Store } from "../../store/store.ts";
-import { node, service } from "../../testing/build.ts";
-import { serveStore } from "../../testing/serve-store.ts";
+import { node, service } from "../testing/build.ts";
 import type { ApiSourceOptions } from "./api-source.ts";
 import { startRelay } from "./testing/start-relay.ts";
 

@@ -1,7 +1,7 @@
 import { noAddresses } from "@kpng/model/address.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { expect, test } from "vitest";
-import { addresses, service, servicePort } from "../../testing/build.ts";
+import { addresses, service, servicePort } from "../testing/build.ts";
 import { decodeService } from "./decode-service.ts";
 import { makeDecodeOptions, showPath } from "./decoded.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { expect, test } from "vitest";
-import { addresses, draining, endpoint, node, service, servicePort } from "../../testing/build.ts";
+import { addresses, draining, endpoint, node, service, servicePort } from "../testing/build.ts";
 import { input, readGood, state, toFile } from "./testing/texts.ts";
 
 test("state: an input file of KPNG and the file that KPNG wrote from it give the same cluster", () => {

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { encodeEndpointInfo } from "@kpng/model/wire/global-message.ts";
 import { expect, test } from "vitest";
-import { endpoint, slice } from "../../testing/build.ts";
+import { endpoint, slice } from "../testing/build.ts";
 import { estimateOpBytes } from "./global-items.ts";
 
 test("a first batch of 250 000 endpoints is within the limit of a relay with 1.5 GiB, also twice, and long names count", () => {
