@@ -65,6 +65,7 @@ const mains = {
   "kpng-ebpf": "services/backend-ebpf/src/main.ts",
   "kpng-userspace": "services/backend-userspace/src/main.ts",
   "kpng-json": "services/backend-json/src/main.ts",
+  "kpng-plan": "services/backend-plan/src/main.ts",
 };
 
 /**

@@ -5,9 +5,9 @@ import { type BackendCallbacks, backendTask } from "@kpng/backend-kit/backend/ba
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import type { Subscriber } from "@kpng/watcher/stream/session/subscribers.ts";
-import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";

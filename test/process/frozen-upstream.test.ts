@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
-import { node, service } from "@kpng/watcher/testing/build.ts";
 import { expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { kpngMain, usePrograms } from "./programs.ts";

@@ -5,7 +5,7 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { encodeServiceInfo } from "@kpng/model/wire/global-message.ts";
-import { service } from "@kpng/watcher/testing/build.ts";
+import { service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { mebibytes, usageOf } from "../scale/proc.ts";

@@ -8,6 +8,7 @@ export const programs = [
   "backend-iptables",
   "backend-ipvs",
   "backend-json",
+  "backend-plan",
   "backend-nft",
   "backend-userspace",
 ] as const;

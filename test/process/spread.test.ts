@@ -1,8 +1,8 @@
 import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { node, service } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
 

@@ -3,8 +3,8 @@ import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ForwardGate } from "@kpng/model/forward.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { node, service } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterEach, expect, test } from "vitest";
 

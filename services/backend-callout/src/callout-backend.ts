@@ -2,11 +2,23 @@ import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
+import { operationLine } from "@kpng/backend-kit/plan/plan-message.ts";
+import { type PlanBatch, type PlanState, planTask } from "@kpng/backend-kit/plan/plan-task.ts";
+import { oneOf, planOptions, readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
-import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
+
+/** The program kpng-callout also accepts `--input`, which after `kpng file` is the file's option. */
+export const inputOption: OptionSpec = {
+  flags: "--callout-input <kind>",
+  description:
+    "what the program reads: the view, as kpng-json prints it, or the plan, what must happen to each packet, as kpng-plan prints it",
+  default: "view",
+  parse: oneOf("--callout-input", ["view", "plan"]),
+};
 
 /**
  * The backend `callout`: runs a program whenever the node's view changes, with the whole view on standard input. With
@@ -19,7 +31,7 @@ export const calloutBackend: BackendCommand = {
   options: [
     {
       flags: "--callout <program>",
-      description: "path or name of the program; its input is one JSON object per Service, as kpng-json prints it",
+      description: "path or name of the program, which reads --callout-input from standard input",
       // KPNG's default, which shows what a program would get as input.
       default: "cat",
       parse: parseNonEmptyText,
@@ -31,6 +43,8 @@ export const calloutBackend: BackendCommand = {
       default: [],
       parse: (text, previous) => [...(Array.isArray(previous) ? previous : []), text],
     },
+    inputOption,
+    ...planOptions.map((option) => ({ ...option, isExpert: true })),
     {
       flags: "--timeout <duration>",
       isExpert: true,
@@ -43,6 +57,9 @@ export const calloutBackend: BackendCommand = {
 Examples:
   # print the input of a program
   COMMAND --node-name n1
+
+  # make rules from plans: no decision about endpoints, policies or masquerading is left
+  COMMAND --callout ./nginx.py --callout-input plan --cluster-cidr 10.244.0.0/16
 
   # run a script, for the Services that name this proxy
   COMMAND --callout ./all-ip.sh --callout-arg --verbose --service-proxy-name allip
@@ -57,10 +74,17 @@ input. After any other status the program is run again with the newest view, wit
     const inherited = inheritedEnvironment(process.env);
     const timeoutMs = Number(options.timeout);
     // When this process stops, a run completes within its time limit: half a script is worse than all or none of it.
-    const onChanges = async ({ view, revision }: ViewUpdate): Promise<void> => {
-      const env = { ...inherited, KPNG_NODE_NAME: view.nodeName, KPNG_REVISION: String(revision) };
-      await runCallout({ program, args, env, input: formatViewLines(view), timeoutMs });
+    const call = async (revision: bigint, input: Iterable<string>): Promise<void> => {
+      const env = { ...inherited, KPNG_NODE_NAME: context.nodeName, KPNG_REVISION: String(revision) };
+      await runCallout({ program, args, env, input, timeoutMs });
     };
+    if (options.calloutInput === "plan") {
+      const settings = readProxySettings(options, false);
+      const deliver = ({ revision }: PlanBatch, state: PlanState) =>
+        call(revision, state.operations().map(operationLine));
+      return planTask({ name: "callout", settings, context, deliver });
+    }
+    const onChanges = ({ view, revision }: ViewUpdate) => call(revision, formatViewLines(view));
     return backendTask({ ...context, name: "callout", onChanges });
   },
 };

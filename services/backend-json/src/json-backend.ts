@@ -1,7 +1,7 @@
-import type { Writable } from "node:stream";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
+import { writeAll } from "@kpng/process/run/write-all.ts";
 
 /**
  * The backend `json`: prints the node's whole view whenever it changes, as one line of JSON per Service. People and
@@ -28,25 +28,3 @@ Examples:
       onState: (view) => writeAll(process.stdout, formatViewLines(view)),
     }),
 };
-
-/** Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. */
-export async function writeAll(stream: Writable, chunks: Iterable<string>): Promise<void> {
-  let block = "";
-  for (const chunk of chunks) {
-    block += chunk;
-    if (block.length >= blockLength) {
-      await write(stream, block);
-      block = "";
-    }
-  }
-  if (block !== "") await write(stream, block);
-}
-
-/** Minimum size of a write, in characters. 10 000 small writes would cost more than formatting their lines. */
-const blockLength = 64 * 1024;
-
-function write(stream: Writable, text: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    stream.write(text, (error) => (error ? reject(error) : resolve()));
-  });
-}

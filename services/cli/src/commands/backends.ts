@@ -14,6 +14,7 @@ function backend(names: readonly string[], load: () => Promise<BackendCommand>):
 /** All built-in backends, in the order in which help lists them. */
 const builtIn: readonly BuiltInBackend[] = [
   backend(["json"], async () => (await import("@kpng/backend-json/json-backend.ts")).jsonBackend),
+  backend(["plan"], async () => (await import("@kpng/backend-plan/plan-backend.ts")).planBackend),
   backend(["callout"], async () => (await import("@kpng/backend-callout/callout-backend.ts")).calloutBackend),
   backend(["iptables"], async () => (await import("@kpng/backend-iptables/backend.ts")).iptablesBackend),
   backend(["nft"], async () => (await import("@kpng/backend-nft/backend.ts")).nftBackend),
