@@ -65,7 +65,8 @@ describePackets("the table in the kernel", () => {
     const reader = fileURLToPath(new URL("../testing/read-beside-changes.ts", import.meta.url));
     const { wrong, changes } = JSON.parse(await laboratory.run("nft-beside", [process.execPath, reader, "300", "3"]));
     expect(wrong).toEqual([0, 0, 0]);
-    expect(changes).toBeGreaterThan(100);
+    // At least one change during each of the three reads.
+    expect(changes).toBeGreaterThan(3);
   });
 
   test("the first load and a change of all Services fit a small socket buffer, and a restart finds nothing to do", async () => {
