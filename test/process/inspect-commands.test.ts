@@ -166,6 +166,18 @@ describe("commands read files without a watcher", () => {
     expect(explained).toMatch(/externalTrafficPolicy is Local: only endpoints on this node\./);
   });
 
+  test("a port's name stands for its protocol, too", async () => {
+    const ports = "[{name: dns, protocol: UDP, port: 53}, {name: dns-tcp, protocol: TCP, port: 53}]";
+    const spec = `{clusterIP: 10.0.0.53, clusterIPs: [10.0.0.53], ports: ${ports}}`;
+    writeFileSync(input(), `apiVersion: v1\nkind: Service\nmetadata: {namespace: a, name: dns}\nspec: ${spec}\n`);
+    const explain = (...more: string[]) => ["explain", "--node", "n1", ...more];
+    expect(await ask(...explain("a/dns:dns-tcp"))).toMatch(/10\.0\.0\.53:53\/TCP/);
+    expect(await ask(...explain("a/dns:dns"))).toMatch(/10\.0\.0\.53:53\/UDP/);
+    expect(await ask(...explain("a/dns:53", "--protocol", "tcp"))).toMatch(/10\.0\.0\.53:53\/TCP/);
+    const { code, said } = await runKpng(["file", "-i", input(), ...explain("a/dns:dns", "--protocol", "tcp")]);
+    expect([code, said]).toEqual([1, expect.stringContaining('--protocol TCP: port "dns" of "a/dns:dns" is UDP')]);
+  });
+
   test("everything about a Service, and the use of an endpoint by a node", async () => {
     expect(await ask("describe", "service", "default/web")).toMatch(
       /^Namespace: +default\nName: +web\n[\s\S]*\nEndpoints:\n +NAMESPACE [\s\S]*\nLast changes:\n/,

@@ -66,3 +66,12 @@ test("an API server that is down is not called a watcher", () => {
   const hint = failureHint("source/kube/services: cannot watch services: connect ECONNREFUSED 127.0.0.1:1");
   expect(hint).toContain("API server");
 });
+
+test.each([
+  { reason: 'certificate "n1", issued by "ca", is not accepted: it has expired', says: "renew" },
+  { reason: 'certificate "n1", issued by "ca", is not accepted: no CA of the watcher', says: "--listen-tls-ca" },
+  { reason: "source/kube/services: cannot list services: self-signed certificate", says: "kubeconfig" },
+  { reason: "self-signed certificate in certificate chain", says: "--tls-ca" },
+])("$reason: $says", ({ reason, says }) => {
+  expect(failureHint(reason)).toContain(says);
+});

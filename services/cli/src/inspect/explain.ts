@@ -88,13 +88,13 @@ Examples:
       );
     const from = String(options.from);
     const sourceKind = sourceNames.get(from);
+    const given = protocolNames.get(String(options.protocol));
     const response = await client.explain({
-      ...(await findDestination(client, argument)),
+      ...(await findDestination(client, argument, given)),
       nodeName: String(options.node),
       serviceProxyName: readProxyName(options),
       sourceAddress: sourceKind === undefined ? from : "",
       sourceKind: sourceKind ?? SourceKind.UNSPECIFIED,
-      protocol: protocolNames.get(String(options.protocol)) ?? Protocol.UNSPECIFIED,
       settings: {
         clusterCidrs: [...(options.clusterCidr as readonly string[])],
         masqueradeAll: options.masqueradeAll === true,
@@ -106,17 +106,29 @@ Examples:
   },
 };
 
-/** Parses a destination; the name of a port is looked up in the Service. Errors: BAD_OPTION. */
-async function findDestination(client: InspectClient, argument: string): Promise<Destination> {
+/**
+ * Parses a destination; the name of a port is looked up in the Service, and determines the protocol. `given` is the
+ * protocol of `--protocol`. Errors: BAD_OPTION.
+ */
+async function findDestination(
+  client: InspectClient,
+  argument: string,
+  given: Protocol | undefined,
+): Promise<Destination> {
   const isServiceName = /^[a-z][a-z0-9-]*(?::[a-z0-9-]+)?$/.test(argument);
   const text = isServiceName ? `default/${argument}` : argument;
   // The name of a port has at least one letter.
   const [, namespace = "", name = "", portName] = /^([^/:]+)\/([^/:]+):([a-z0-9-]*[a-z][a-z0-9-]*)$/.exec(text) ?? [];
-  if (portName === undefined) return parseDestination(text);
+  if (portName === undefined) return { ...parseDestination(text), protocol: given ?? Protocol.UNSPECIFIED };
   const { services } = await client.listServices({ namespace, name });
   const ports = services[0]?.ports ?? [];
   const namedPort = ports.find((port) => port.name === portName);
-  if (namedPort !== undefined) return { destination: `${namespace}/${name}`, port: namedPort.port };
+  if (namedPort !== undefined) {
+    const { port, protocol } = namedPort;
+    if (given === undefined || given === protocol) return { destination: `${namespace}/${name}`, port, protocol };
+    const [wanted, actual] = [given, protocol].map((each) => enumWord(ProtocolSchema, each));
+    throw new ProcessError("BAD_OPTION", `--protocol ${wanted}: port "${portName}" of "${text}" is ${actual}`);
+  }
   const known = ports.map((port) => port.name).filter((one) => one !== "");
   const names = known.length === 0 ? "its ports have no names" : `its ports are ${known.join(", ")}`;
   const reason = services.length === 0 ? `Service "${namespace}/${name}" not found` : names;
@@ -126,12 +138,14 @@ async function findDestination(client: InspectClient, argument: string): Promise
 interface Destination {
   readonly destination: string;
   readonly port: number;
+  /** UNSPECIFIED for the protocol of the Service's port. */
+  readonly protocol: Protocol;
 }
 
 /**
  * Splits `address:port`, `[IPv6]:port` or `namespace/name[:port]`; the port is 0 if there is none. Errors: BAD_OPTION.
  */
-function parseDestination(text: string): Destination {
+function parseDestination(text: string): Omit<Destination, "protocol"> {
   const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
   const destination = bracketed ?? plain ?? text;
   if (port === undefined && !destination.includes("/")) {

@@ -10,6 +10,11 @@ const hints: readonly (readonly [RegExp, string])[] = [
     /error code CANCEL|ECONNRESET|socket hang up|other side closed/,
     "if the watcher expects TLS, use https:// with --tls-ca; a firewall or proxy can be the cause too",
   ],
+  // The name of a health part; kind-report.ts in the package of sources.
+  [
+    /source\/kube\/.*(?:self-signed certificate|unable to (?:get local|verify).*certificate)/,
+    "the API server's certificate comes from an unknown CA: certificate-authority in the kubeconfig names it",
+  ],
   [
     /self-signed certificate|unable to (get local|verify).*certificate|SELF_SIGNED/,
     "the certificate comes from an unknown CA: name the watcher's with --tls-ca",
@@ -19,7 +24,6 @@ const hints: readonly (readonly [RegExp, string])[] = [
     "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
   ],
   [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
-  // The name of a health part; kind-report.ts in the watcher.
   [
     /source\/kube\/.*ECONNREFUSED/,
     "nothing listens there: is it the address of the API server (--server, or the server of the kubeconfig)?",
@@ -38,7 +42,8 @@ const hints: readonly (readonly [RegExp, string])[] = [
   [/Protocol error|HTTP 404/, "another service listens there: a watcher's default port is 12090"],
   [/PERMISSION_DENIED|permission_denied/, "docs/guides/security.md lists the rights that a request needs"],
   // rights.ts in the watcher.
-  [/certificate ".*" is not accepted/, "is --tls-crt of the CA that the watcher has in --listen-tls-ca?"],
+  [/certificate ".*, is not accepted: it has expired/, "renew the certificate of --tls-crt"],
+  [/certificate ".*, is not accepted/, "is --tls-crt of the CA that the watcher has in --listen-tls-ca?"],
 ];
 
 /**
