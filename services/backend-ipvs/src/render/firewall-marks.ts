@@ -46,7 +46,7 @@ export class FirewallMarks {
   readonly #idsByService = new Map<string, Map<string, number>>();
   readonly #taken = new Set<number>();
 
-  /** `idCount` is the number of ids. Default 2 million, more than the ipset MARKS has room for. */
+  /** `idCount` is the number of ids. Default 2 million, more than the ipset MARKS has room for (`maxElements`). */
   constructor(range: MarkRange, idCount = maxIds) {
     this.#range = range;
     this.#idCount = idCount;

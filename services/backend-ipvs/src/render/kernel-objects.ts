@@ -97,6 +97,11 @@ export function isDrainable(id: ServerId): boolean {
 /**
  * Types of the ipsets of one family, by their role in the rules.
  *
+ * Never change the type or the options of a role: add a role with a new name. Ipsets outlive the process, and a sync
+ * creates only missing ones, without comparing types. An ipset of another type, or without `skbinfo`, would refuse the
+ * new elements, so that each sync would fail with COMMIT_REJECTED. A type cannot be replaced while rules refer to the
+ * ipset. `--cleanup` destroys only the ipsets of these roles, so the code that removes a role must destroy its ipset.
+ *
  * - ADDRESSES: service addresses on our interface.
  * - SERVERS: address and port of each virtual server that we created. After a restart, this set shows which virtual
  *   servers are ours.
@@ -127,6 +132,12 @@ const setTypes = {
   HAIRPIN: "hash:net,net",
   HEALTH: "bitmap:port",
 } as const;
+
+/**
+ * Maximum number of elements of an ipset: 16 times the default of ipset. The kernel allocates memory as elements are
+ * added. The run of ipset ends at the first element that does not fit, and the sync fails with COMMIT_REJECTED.
+ */
+const maxElements = 1_048_576;
 
 /** Ipsets whose elements carry the mark that packets get from the target SET. */
 const markingRoles: ReadonlySet<SetRole> = new Set(["POD-MARKS", "NODE-MARKS"]);
@@ -178,7 +189,7 @@ export function setCreation(names: ObjectNames, family: Family, role: SetRole): 
   const type = setTypes[role];
   const inet = family === "v4" || role === "MARKS" ? "inet" : "inet6";
   const extension = markingRoles.has(role) ? " skbinfo" : "";
-  const options = type === "bitmap:port" ? "range 0-65535" : `family ${inet} maxelem 1048576${extension}`;
+  const options = type === "bitmap:port" ? "range 0-65535" : `family ${inet} maxelem ${maxElements}${extension}`;
   return `create ${setName(names, family, role)} ${type} ${options}`;
 }
 
