@@ -150,7 +150,7 @@ export class FamilyTables {
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
     // Elements that wait for a grace period must be freed before `#read` counts what is free. After a failure, replaced
     // elements do not even wait yet.
-    await (this.#isComplete ? this.#grace.settled : this.#grace.pass());
+    await (this.#isComplete ? this.#grace.settle() : this.#grace.pass());
     this.#isComplete = false;
     this.#read();
     const change = new TablesChange(committing);

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
-import { bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
+import { BackendEbpfError, bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
 import { layoutVersion, type MapName, type MapSizes, mapLayouts } from "../layout/layout.ts";
 import type { MapContents } from "../tables/frontends.ts";
 
@@ -99,42 +99,39 @@ function describeMaps(mapSizes: MapSizes) {
 
 /**
  * Waits for RCU grace periods. After a grace period, no program still uses elements that were replaced before the grace
- * period began. To wait, this class updates its own map of maps, because the kernel returns from such an update only
- * after a grace period.
+ * period began.
  */
 export class GracePeriods {
-  /** Argument for bpf(2) that makes the update. */
-  readonly #update: Buffer;
-  /** Functions to call after the next grace period. */
+  readonly #wait: () => Promise<boolean>;
+  /** Functions to call after the next grace period. If the kernel could not wait, they stay for the one after it. */
   #releases: (() => void)[] = [];
-  /** The next grace period, if one has been requested but has not begun. `#last` is the last one that was requested. */
+  /** The next grace period, if one has been requested but has not begun. */
   #next: Promise<void> | undefined;
+  /** Resolves when the last grace period that was requested has ended, or could not be waited for. */
   #last: Promise<void> = Promise.resolve();
 
-  constructor() {
-    const shape = { keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 };
-    const inner = BpfMap.create({ ...shape, name: "grace_inner", type: mapTypes.array });
-    const outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, inner.descriptor);
-    const [key, value] = [makeAttribute(4), makeAttribute(4, [0, inner.descriptor])];
-    this.#update = makeAttribute(32, [0, outer.descriptor], [8, key], [16, value]);
+  /** `wait` waits for a grace period, and resolves to false if the kernel could not. Default: with a map of its own. */
+  constructor(wait = makeWait()) {
+    this.#wait = wait;
     // Programs may still use elements that an earlier process replaced.
     this.after(() => undefined);
   }
 
-  /** Resolves when the functions passed in all earlier calls have run. */
-  get settled(): Promise<void> {
-    return this.#last;
+  /** Resolves when the functions passed in all earlier calls have run. Errors: as {@link pass}. */
+  async settle(): Promise<void> {
+    await this.#last;
+    if (this.#releases.length > 0) await this.pass();
+  }
+
+  /** Calls `release` after a grace period; it must not throw. After a failure, it waits for the next grace period. */
+  after(release: () => void): void {
+    this.#join(release).catch(() => undefined);
   }
 
   /**
-   * Calls `release` after a grace period; it must not throw. If the kernel could not wait, `release` is never called,
-   * and {@link settled} and {@link pass} resolve all the same.
+   * Resolves after a grace period, when the functions of all earlier calls have been called. Errors: BPF_FAILED if the
+   * kernel could not wait; then none of them has been called.
    */
-  after(release: () => void): void {
-    void this.#join(release);
-  }
-
-  /** Resolves after a grace period, when the functions of all earlier calls have been called. */
   pass(): Promise<void> {
     return this.#join(() => undefined);
   }
@@ -146,13 +143,29 @@ export class GracePeriods {
   #join(release: () => void): Promise<void> {
     this.#releases.push(release);
     if (this.#next !== undefined) return this.#next;
-    this.#next = this.#last.then(async () => {
+    const next = this.#last.then(async () => {
       const due = this.#releases;
       this.#releases = [];
       this.#next = undefined;
-      if (await bpfOffThread(updateCommand, this.#update)) for (const each of due) each();
+      if (await this.#wait()) {
+        for (const each of due) each();
+        return;
+      }
+      this.#releases.push(...due);
+      throw new BackendEbpfError("BPF_FAILED", "the kernel could not wait for a grace period");
     });
-    this.#last = this.#next;
-    return this.#next;
+    this.#next = next;
+    this.#last = next.catch(() => undefined);
+    return next;
   }
+}
+
+/** Returns a function that updates a map of maps, because the kernel returns from this only after a grace period. */
+function makeWait(): () => Promise<boolean> {
+  const shape = { keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 };
+  const inner = BpfMap.create({ ...shape, name: "grace_inner", type: mapTypes.array });
+  const outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, inner.descriptor);
+  const [key, value] = [makeAttribute(4), makeAttribute(4, [0, inner.descriptor])];
+  const update = makeAttribute(32, [0, outer.descriptor], [8, key], [16, value]);
+  return () => bpfOffThread(updateCommand, update);
 }
