@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { awaitName } from "./traffic.ts";
+import { ask, awaitName } from "./traffic.ts";
 
 let server: Server;
 afterEach(() => new Promise((resolve) => server.close(resolve)));
@@ -21,6 +21,12 @@ const awaited = (port: number, name: string, timeoutMs: number) =>
 
 test("awaitName waits for a name whose answer takes longer than the interval between attempts", async () => {
   expect(await awaited(await slowServer("a", 400), "a", 15_000)).toBe(true);
+});
+
+test.each(["tcp", "udp"] as const)("a %s packet from an address of no interface is an error", async (protocol) => {
+  const target = { address: "127.0.0.1", port: 9, from: "192.0.2.1", timeoutMs: 5_000 };
+  const answers = await ask({ kind: "ask", protocol, atOnce: 1, atMost: 1, wanted: 1, ...target });
+  expect(answers).toEqual([{ kind: "error", code: "EADDRNOTAVAIL" }]);
 });
 
 test("awaitName returns false if only another name answers", async () => {

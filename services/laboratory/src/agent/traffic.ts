@@ -74,17 +74,18 @@ function nextPort(): number {
   return lastPort;
 }
 
-/** Returns a UDP socket that is bound to a port from `nextPort`. */
+/** Returns a UDP socket that is bound to a port from `nextPort`. Rejects if no socket can be bound to `from`. */
 async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
   for (;;) {
     const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
-    const isBound = await new Promise<boolean>((resolve) => {
-      socket.once("error", () => resolve(false));
-      socket.bind(nextPort(), from, () => resolve(true));
+    const error = await new Promise<NodeJS.ErrnoException | undefined>((resolve) => {
+      socket.once("error", resolve);
+      socket.bind(nextPort(), from, () => resolve(undefined));
     });
     socket.removeAllListeners("error");
-    if (isBound) return socket;
+    if (error === undefined) return socket;
     socket.close();
+    if (error.code !== "EADDRINUSE") throw error;
   }
 }
 
@@ -99,7 +100,8 @@ const askSendings = 3;
  * Sends a datagram from a new port, repeats it up to `times` in all while there is no answer, and returns the answer.
  */
 async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Promise<Answer> {
-  const socket = await freshUdpSocket(address, from);
+  const socket = await freshUdpSocket(address, from).catch(fromError);
+  if ("kind" in socket) return socket;
   return new Promise((resolve) => {
     const end = (answer: Answer): void => {
       clearTimeout(timer);
