@@ -80,6 +80,11 @@ test("forged tokens cause 20 reviews a minute for their address, and none for th
   expect(await outcome(issuer.issue({ node: "new" }), "10.0.0.1")).toBe("accepted");
 });
 
+test("forged tokens that come together cause few more reviews than 20", async () => {
+  await Promise.all(Array.from({ length: 200 }, (_, count) => outcome(forge({ node: `n${count}` }), "10.0.0.66")));
+  expect(issuer.reviews).toBeLessThan(20 + 12);
+});
+
 test("one pod's valid tokens cause 60 reviews a minute, and none for those of other nodes", async () => {
   for (let count = 0; count < 80; count++) await outcome(issuer.issue({ expiresIn: 1_000 + count }), `10.0.0.${count}`);
   expect(issuer.reviews).toBe(60);

@@ -137,6 +137,7 @@ export class TokenChecker {
       return unauthenticated(`the token's ${identity} has no right at this watcher`);
     }
     if (this.#hasExpired(claims.expiresAtMs)) return expired;
+    // Tested when a call comes, and again when the review's turn comes, because many tokens may have come together.
     if ((this.#recent.get(`address ${address}`) ?? 0) >= maxRefused) {
       return unavailable("too many tokens of this address were refused in the last minute");
     }
@@ -145,6 +146,8 @@ export class TokenChecker {
   }
 
   async #reviewNew(key: string, text: string, address: string): Promise<CheckedToken> {
+    const problem = this.#claimProblem(text, address);
+    if (problem !== undefined) return { kind: "refused", problem };
     const failure = this.#failure !== undefined && this.#failure.untilMs > this.#now() ? this.#failure : undefined;
     const review = failure?.review ?? (await this.#review(text));
     switch (review.kind) {
