@@ -17,6 +17,7 @@ export function aborted(signal: AbortSignal): Promise<void> {
 
 /**
  * A repeatable event: each call of `wake` calls the callbacks and resolves the promises that are waiting at that time.
+ * Callbacks must not throw, because the later ones would be lost, and must not call `wake`.
  */
 export class Wakeup {
   #callbacks = new Set<() => void>();
