@@ -199,10 +199,12 @@ export function attachPinned(program: LoadedProgram, cgroup: string, path: strin
 export function isAttached(path: string): boolean {
   const link = openPinned(path);
   if (link === undefined) return false;
-  const info = readInfo(`link ${path}`, link, Buffer.alloc(64));
-  closeDescriptor(link);
-  // For a detached link, the kernel reports cgroup 0.
-  return info.readUInt32LE(16) !== 0;
+  try {
+    // For a detached link, the kernel reports cgroup 0.
+    return readInfo(`link ${path}`, link, Buffer.alloc(64)).readUInt32LE(16) !== 0;
+  } finally {
+    closeDescriptor(link);
+  }
 }
 
 /** Attaches a program after other programs at the same cgroup; before Linux 6.17, no other order can be requested. */
