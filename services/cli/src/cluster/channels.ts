@@ -82,5 +82,5 @@ function receive(socket: WebSocket, stream: Duplex, { data, stderr, end, headByt
 function problemOf(text: string): string | undefined {
   const status = parseJson(text);
   if (!isRecord(status)) return text.trim();
-  return status.status === "Success" ? undefined : String(status.message);
+  return status.status === "Success" ? undefined : String(status.message ?? status.reason ?? text);
 }
