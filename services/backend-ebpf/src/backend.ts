@@ -68,6 +68,7 @@ const ebpfOptions: readonly OptionSpec[] = [
     default: defaults.nftablesMasqueradeBit,
     parse: parseWholeNumber("--nftables-masquerade-bit", 0, 31),
   },
+  // Bytes in both families: 2 × (40 in `slots` + 16 for a hash bucket of `frontends`).
   {
     flags: "--max-frontends <count>",
     isExpert: true,
@@ -76,6 +77,7 @@ const ebpfOptions: readonly OptionSpec[] = [
     default: defaults.maxFrontends,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },
+  // Bytes in both families: 2 × 24. Each run takes one element more, for its count (see `FamilyTables`).
   {
     flags: "--max-endpoints <count>",
     isExpert: true,

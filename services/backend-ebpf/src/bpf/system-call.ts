@@ -67,7 +67,10 @@ type AttributeField = readonly [offset: number, value: number | Buffer];
 /** Buffers, keyed by the argument that contains their addresses. They must live as long as the argument. */
 const pointees = new WeakMap<Buffer, Buffer[]>();
 
-/** Returns an argument for bpf(2). Source: `union bpf_attr` of linux/bpf.h. */
+/**
+ * Returns an argument for bpf(2). Its size must include the last field that is set: the kernel takes the fields after
+ * it as 0. Source: `union bpf_attr` of linux/bpf.h.
+ */
 export function makeAttribute(size: number, ...fields: readonly AttributeField[]): Buffer {
   const attribute = Buffer.alloc(size);
   for (const [offset, value] of fields) setField(attribute, offset, value);

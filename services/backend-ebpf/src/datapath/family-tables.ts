@@ -102,6 +102,7 @@ export class FamilyTables {
   readonly #elements: Buffer;
   readonly #sizes: MapSizes;
   readonly #slots: FrontendSlots;
+  /** Free elements of `endpoints`. There are none until `syncAll` has read the maps. */
   #runs = new Spans(0, 0);
   #installed = new Map<KeyText, InstalledFrontend>();
   /** Number of uses of each run (as counted by `FrontendSlots.eachUse`), keyed by the run's first element. */
@@ -135,7 +136,8 @@ export class FamilyTables {
   }
 
   /**
-   * Writes the Services that may have changed. Errors: BPF_FAILED, after which the next call must be {@link syncAll}.
+   * Writes the Services that may have changed. The first call, and the call after an error, must be {@link syncAll}.
+   * Errors: BPF_FAILED.
    */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
     const change = new TablesChange(committing);
@@ -221,7 +223,10 @@ export class FamilyTables {
     return isWritten;
   }
 
-  /** Tries the Services for which there was not enough room again; ends at the first failure, to cost little. */
+  /**
+   * Tries the Services for which there was not enough room again; ends at the first failure, to cost little. Room that
+   * a grace period frees is thus used at the next sync, whichever Services that sync is about.
+   */
   #retryLeft(change: TablesChange): void {
     for (const key of this.#withoutRoom) if (!this.#writeAll(key, change)) return;
   }
