@@ -73,7 +73,8 @@ export type BackendTaskOptions = BackendCallbacks &
  *
  * Lost streams are reopened and failed syncs repeated without limit; both are reported in health (parts "stream" and
  * the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, or,
- * with `isOnce`, after `firstViewLimitMs`: with NO_VIEW, or with the error of the last sync.
+ * with `isOnce`, after `firstViewLimitMs`: with NO_VIEW, or with the error of the last sync (in a dry run, of the first
+ * sync that fails).
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };

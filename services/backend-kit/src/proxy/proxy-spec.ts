@@ -21,7 +21,10 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   readonly name: string;
   /** KPNG's names for the backend, where they differ. Default: none. */
   readonly aliases?: readonly string[] | undefined;
-  /** kube-proxy's name for the mode, used in /proxyMode, `--config` and `--MODE-sync-period`. */
+  /**
+   * kube-proxy's name for the mode, or our own name if kube-proxy has no such mode ("ebpf"). Used in /proxyMode and
+   * `--config`, and for the names of options such as `--nftables-sync-period` (`optionPrefix`).
+   */
   readonly proxyMode: string;
   /** Port for health on 127.0.0.1 by default; different for each backend, so that several can run on a node. */
   readonly healthPort?: number | undefined;

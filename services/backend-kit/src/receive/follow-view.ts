@@ -146,6 +146,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);
     const isDigestWrong = isChecked && isDiverged(mark, options.digests);
+    // A whole view is used all the same; see `Batch.isDigestWrong`.
     if (isDigestWrong && !batch.isReset) {
       const text = `the view received up to revision ${batch.revision} does not have the digest that the watcher sent`;
       throw new BackendError("VIEW_DIVERGED", text);

@@ -38,8 +38,8 @@ export function defaultViewBytes(memoryBytes: number): number {
 
 /**
  * Returns the default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, but at most a 128th of the
- * memory and at least 2 MiB. A message that consists of empty numbers takes 32 times its size when decoded. Our
- * watchers send at most 1.5 MiB, because etcd stores no larger object. Pure.
+ * memory and at least 2 MiB. A message that consists of empty numbers takes 32 times its size when decoded, so a 128th
+ * takes a quarter of the memory. Our watchers send at most 1.5 MiB, because etcd stores no larger object. Pure.
  */
 export function defaultMessageBytes(memoryBytes: number): number {
   return Math.min(64 * 1024 * 1024, Math.max(2 * 1024 * 1024, Math.floor(memoryBytes / 128)));

@@ -28,7 +28,7 @@ export interface WatchOptions {
   readonly maxMessageBytes?: number | undefined;
   /**
    * Maximum memory that the view and each batch may take, in bytes, as estimated by `estimateOpBytes`. A larger batch
-   * or view ends the stream. Default: no limit.
+   * or view ends the stream. Without `digests`, only batches are limited. Default: no limit.
    */
   readonly maxViewBytes?: number | undefined;
   /** Protocol features that this client supports. Default: all that this library supports. */
