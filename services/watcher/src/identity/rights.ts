@@ -93,7 +93,7 @@ export function joinRights(connection: Rights, token: Rights): Rights {
 export type ClientSocket = Pick<Socket, "remoteAddress"> &
   Partial<Pick<TLSSocket, "authorized" | "authorizationError" | "getPeerCertificate">>;
 
-/** Returns the {@link Rights} of a connection. A closed TCP connection has no address, and so no rights. */
+/** Returns the {@link Rights} of a connection. A closed TCP connection has no address, and so no rights of loopback. */
 export function rightsOfConnection(
   socket: ClientSocket,
   isUnix: boolean,
@@ -182,8 +182,8 @@ const prefix = "URI:kpng://";
 const namePattern = /[^:, ][^:,]*:(?:"(?:[^"\\]|\\.)*"|[^,"]*)/g;
 
 /**
- * Checks that the client may read the view of a node. Errors: UNAUTHENTICATED if the client has no identity, otherwise
- * PERMISSION_DENIED.
+ * Checks that the client may read the view of a node. Errors: the code of `Rights.problem` if there is one; otherwise
+ * UNAUTHENTICATED if the client has no identity, and PERMISSION_DENIED if it has one.
  */
 export function checkNodeRight(rights: Rights, nodeName: string): void {
   if (rights.nodes === "all" || rights.nodes.has(nodeName)) return;

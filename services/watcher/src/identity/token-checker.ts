@@ -80,7 +80,7 @@ export class TokenChecker {
 
   /**
    * Checks a token that came from an address; returns synchronously if the token is known and needs no review. Never
-   * rejects.
+   * rejects. *Shape of the address:* without a port, because it is what the limit of refused tokens counts by.
    */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
@@ -120,6 +120,7 @@ export class TokenChecker {
       clearInterval(timer);
       ended.abort(new ConnectError(result.problem.message, result.problem.code));
     };
+    // A quarter, so that a review is at most that late; the minimum of 5 ms is for tests.
     const timer = setInterval(() => void check(), Math.max(5, Math.min(10_000, reviewMs / 4, retryMs / 4))).unref();
     call.once("close", () => clearInterval(timer));
     return ended.signal;
@@ -302,7 +303,10 @@ const maxTokenBytes = 8_192;
 /** Maximum duration of a review, in milliseconds; the result is then "unknown". */
 const reviewLimitMs = 5_000;
 
-/** Time after a failed first review during which other first reviews fail for the same reason, in milliseconds. */
+/**
+ * Time after a failed first review during which other first reviews fail for the same reason, in milliseconds. Without
+ * it, each waiting token would cause a request to an API server that does not answer.
+ */
 const failedMs = 1_000;
 
 /** Maximum number of refused tokens of an address per minute; further ones are not reviewed. */

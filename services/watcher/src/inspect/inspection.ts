@@ -61,13 +61,16 @@ export function inspection(options: InspectionOptions): MoreService {
 
 /** Checks the rights of each call: the right to a node suffices for an answer that concerns only that node. */
 const inspectionRights: Interceptor = (next) => async (request) => {
-  // The client's token or CA may have been withdrawn while it sent the request.
+  // While the client sent the request, its token or CA may have been withdrawn, for example.
   request.contextValues.get(leaveKey).throwIfAborted();
   checkInspectionRight(request.contextValues.get(rightsKey), request.stream ? undefined : nodeOf(request.message));
   return await next(request);
 };
 
-/** Returns the only node that the answer concerns; undefined or "" if it concerns more. */
+/**
+ * Returns the only node that the answer concerns; undefined or "" if it concerns more. Requests that are not listed
+ * here require the right to inspect the whole cluster.
+ */
 function nodeOf(message: Message): string | undefined {
   if (isMessage(message, ExplainRequestSchema) || isMessage(message, ListNodeEndpointsRequestSchema)) {
     return message.nodeName;

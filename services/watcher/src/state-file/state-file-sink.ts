@@ -42,6 +42,7 @@ async function run({ store, path, isOnce, log, health }: StateFileOptions, signa
     if (snapshot === undefined) return;
     const text = formatState(objectsOf(snapshot), path.endsWith(".json") ? "json" : "yaml");
     if (path === "-") {
+      // `runProcess` waits until the text is written.
       process.stdout.write(text);
       return;
     }
@@ -68,8 +69,8 @@ function objectsOf(snapshot: Snapshot): ClusterObjects {
 
 /**
  * Replaces the content of a file atomically, by renaming a draft in the same folder. The file keeps its mode; if it is
- * a symbolic link, its target is replaced. Errors: WRITE_FAILED with the path; the file is then unchanged, and no draft
- * is left.
+ * a symbolic link, its target is replaced, or the link itself if it has no target. Errors: WRITE_FAILED with the path;
+ * the file is then unchanged, and no draft is left.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
   try {

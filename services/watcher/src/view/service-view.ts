@@ -122,6 +122,8 @@ function hasEndpoints(usable: ReadonlySet<PortGroup>, family: Family, port: Serv
 /**
  * Returns the endpoint sets that a Service needs. Pods and the node itself may use an external address; set "cluster"
  * applies to their traffic, whatever the external policy is. The view of a headless Service contains all endpoints.
+ * Unlike kube-proxy, set "local" does not require that a Service with external policy Local is externally accessible:
+ * the API server permits this policy for no other Service.
  */
 export function neededSets(service: Service): NeededSets {
   return {

@@ -186,6 +186,7 @@ class OverlaysDigest {
   reset(snapshot: Snapshot, target: ViewTarget, overlays: readonly Overlay[]): void {
     this.#snapshot = snapshot;
     this.#target = target;
+    // Added items are transient here (see `overlaysOf`), so there is no use in caching their digests.
     this.#digest = overlays.reduce(
       (digest, { removed, added }) => toggleDigests(toggleDigests(digest, removed), added, uncachedDigestOf),
       0n,

@@ -64,7 +64,7 @@ interface MarkerContext {
 
 const sharedMarker = new Between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
 
-/** Maximum number of trigger times in a marker. */
+/** Maximum number of trigger times in a marker, as api.proto states for `TriggeredAtMs`. */
 const maxTriggers = 100;
 
 function makeMarker({ batch, subscribers: { store, open, now } }: MarkerContext): Marker {
