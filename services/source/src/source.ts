@@ -145,7 +145,8 @@ interface UpstreamTraces {
 
 /**
  * Returns a sink that passes on only Services with one of the proxy names (`--service-proxy-name`), or `sink` itself if
- * there are no names. A Service is deleted when its proxy name changes to a name that is not passed on.
+ * there are no names. A Service is deleted when its proxy name changes to a name that is not passed on. Slices have no
+ * proxy name and all pass; views contain only the slices of Services in the store.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

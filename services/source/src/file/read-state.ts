@@ -26,7 +26,8 @@ import { below, type InputContent, type Place } from "./input-content.ts";
 /**
  * Decodes a KPNG state file: a cluster state as YAML, in the format that `kpng SOURCE to-file` writes. Absent fields
  * get KPNG's defaults. An endpoint belongs to the Service that contains it, whatever its own fields say. Invalid
- * Services and nodes are omitted, with a problem for each invalid field and unknown key.
+ * Services and nodes are omitted, with a problem for each invalid field and unknown key; `loadInput` decides whether
+ * the rest is used.
  *
  * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
  * keys are rejected, because a misspelled key would silently drop a setting.
@@ -230,7 +231,7 @@ function toService(service: StateService): Service {
  * Adds the slices of a Service: one slice for each `sourcename` of its endpoints, and one with the Service's name for
  * endpoints without a `sourcename`. In the latter slice, the key of an endpoint is its pod's name, as in KPNG, so each
  * pod can occur only once. Further endpoints of the same pod, which KPNG lost, go into slices `NAME~2`, `NAME~3` and so
- * on; Kubernetes names contain no tilde.
+ * on; Kubernetes names contain no tilde, so no `sourcename` from a cluster is the same.
  */
 function addSlices(service: Service, stated: readonly StateEndpoint[], place: Place, content: InputContent): void {
   const slices = new Map<string, { readonly at: Place; readonly endpoints: Endpoint[] }>();
@@ -257,6 +258,7 @@ function addSlices(service: Service, stated: readonly StateEndpoint[], place: Pl
 }
 
 function toEndpoint(stated: StateEndpoint): Endpoint {
+  // As in KPNG, absent conditions mean ready, but conditions without `ready` mean not ready.
   const ready = stated.conditions ? (stated.conditions.ready ?? false) : true;
   return {
     addresses: stated.endpoint?.ips ?? noAddresses,

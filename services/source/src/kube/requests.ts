@@ -53,8 +53,8 @@ export interface ListLimits {
 }
 
 /**
- * Objects per page. A page is parsed in one go: 100 full slices take a seventh of the time that client-go's 500 would
- * take.
+ * Objects per page. A page is parsed in one go, and nothing else runs meanwhile: 33 ms for 100 full slices, 230 ms for
+ * client-go's 500.
  */
 const standardPageSize = 100;
 
@@ -149,7 +149,10 @@ export async function watchOnce(
   return { kind: "closed" };
 }
 
-/** Maximum length of a line in a watch, in characters. The API server limits objects to about 3 MiB. */
+/**
+ * Maximum length of a line in a watch, in characters. It only bounds memory: the API server limits objects to about
+ * 3 MiB.
+ */
 const maxLineLength = 16 << 20;
 
 interface WatchRequest extends Omit<Resource, "kind"> {
