@@ -59,8 +59,8 @@ export interface Endpoint {
 /**
  * A part of a Service's endpoints that changes as a whole.
  *
- * Source: EndpointSlice of discovery.k8s.io/v1. Each Service of a state file is one slice; in KPNG's global
- * stream (globalv1), endpoints with the same SourceName are one slice.
+ * Source: EndpointSlice of discovery.k8s.io/v1. In KPNG's global stream (globalv1) and in state files, endpoints with
+ * the same SourceName are one slice. A state file's endpoints may have none; see `addSlices`.
  */
 export interface EndpointSlice {
   readonly namespace: string;
@@ -70,8 +70,9 @@ export interface EndpointSlice {
   readonly endpoints: readonly Endpoint[];
   /**
    * How a view names the pods of this slice (`ViewEndpoint.key`). If true, the key is the bare pod name, as in KPNG;
-   * this is the case for a Service in a state file, where each pod occurs once. If false, the key is the pod name with
-   * a hash, because a pod in the cluster may be in several slices of a Service, one per family and set of ports.
+   * this is the case for a state file's slice with the name of its Service, where each pod occurs once. If false, the
+   * key is the pod name with a hash, because a pod in the cluster may be in several slices of a Service, one per family
+   * and set of ports.
    */
   readonly hasPodKeys: boolean;
   /** Annotation `endpoints.kubernetes.io/last-change-trigger-time`, in milliseconds since 1970; undefined if absent. */

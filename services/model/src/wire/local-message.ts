@@ -195,7 +195,10 @@ function fail(text: string, kind: string): never {
   throw new WireError(`"${text}" is not ${kind}`);
 }
 
-/** Encodes the position in a sync marker of `instance`. A source equal to the instance is left out. */
+/**
+ * Encodes the position in a sync marker of `instance`. A source equal to the instance is left out, because each
+ * marker would repeat its 36 bytes.
+ */
 export function encodePosition(position: Position, instance: string): MessageInitShape<typeof PositionSchema> {
   const { source, services, slices, nodes, current } = position;
   return {
