@@ -64,7 +64,7 @@ export interface Clash {
  * Determines the owner of each frontend of one family if several Services claim the same address and port, or the same
  * node port; {@link compareClaimants} defines the order. The creator of a Service may give it any external IP, even one
  * that belongs to another Service (CVE-2020-8554), so the order must not depend on anything that the creator can
- * choose.
+ * choose, except among Services of unknown age.
  *
  * As in kube-proxy, a claim is to an address, protocol and port together: if another Service has the same IP as an
  * external IP, it is served at the ports that the owner of the cluster IP does not use.

@@ -346,7 +346,7 @@ export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSourc
  * True if a packet passes through the rules that refuse or drop in iptables mode. `isFromNode`: the node itself sends
  * the packet (OUTPUT); `isToNode`: its destination is one of the node's addresses (INPUT). The rules for external
  * addresses are not in OUTPUT, because a packet from the node to another machine may still reach a load balancer. The
- * rules for cluster IPs are not in INPUT.
+ * rules for cluster IPs are not in INPUT. *Source:* kube-proxy `iptables/proxier.go`, iptablesJumpChains.
  */
 export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
   return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;

@@ -68,6 +68,7 @@ async function serve(
     });
   });
   // Node.js calls the listener for all requests in a chunk in one go, and 64 KiB have room for 2 000 metrics requests.
+  // A client that sends two requests at once may lose the first answer, too; probes and Prometheus do not.
   server.maxRequestsPerSocket = 1;
   server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
   closeOldest(server);
