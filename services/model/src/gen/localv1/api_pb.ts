@@ -355,8 +355,8 @@ export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
 /**
  * Several operations, compressed once for many subscribers. They have the same effect as single operations in the same
  * order, with these differences: paths may be unsorted, the last of several operations on a path before the next Sync
- * applies, an endpoint may precede its Service, and a Delete may name an item that the subscriber does not have.
- * Operations for a single subscriber follow separately.
+ * applies, and a Delete may name an item that the subscriber does not have. Operations for a single subscriber follow
+ * separately.
  *
  * @generated from message localv1.BatchOp
  */
