@@ -124,7 +124,7 @@ export class RunningSource {
   }
 
   /** Waits until the health of a kind has a matching reason, and checks that the log contains it. */
-  async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 10_000): Promise<void> {
+  async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 60_000): Promise<void> {
     const reasonOf = (one: Kind): string => this.health.parts.get(`source/kube/${one}`)?.reason ?? "";
     const isSaid = (): boolean => reason.test(reasonOf(kind));
     await until(`the health of ${kind} reports ${reason}`, isSaid, timeoutMs);
@@ -135,7 +135,7 @@ export class RunningSource {
   }
 
   async untilHealthy(): Promise<void> {
-    await until("all is well", () => this.health.isHealthy, 20_000);
+    await until("all is well", () => this.health.isHealthy, 60_000);
   }
 
   /** Sum of a metric's values over all label sets that include `labels`. */

@@ -9,7 +9,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 export async function until<T>(
   what: string,
   check: () => Promise<T | undefined | false> | T | undefined | false,
-  timeoutMs = 15_000,
+  timeoutMs = 60_000,
   details: () => Promise<string> | string = () => "",
 ): Promise<T> {
   const deadlineMs = performance.now() + timeoutMs;
