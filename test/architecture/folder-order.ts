@@ -31,7 +31,9 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-nft": [],
   "backend-plan": [],
   "backend-userspace": ["traffic", "balance", "relay", "listen", "entry", "rules"],
-  cli: [...["context", "source", "sink", "certificates", "inspect/print", "inspect", "cluster", "commands"]],
+  cli: [
+    ...["context", "source", "sink", "certificates", "inspect/print", "inspect", "cluster", "conformance", "commands"],
+  ],
 };
 
 /**

@@ -74,6 +74,14 @@ const entries: readonly Entry[] = [
   query("Debug:", "bug-report", "record a watcher with all its nodes, findings and versions"),
   {
     ...{
+      group: "Debug:",
+      name: "conformance",
+      description: "check that a backend, in any language, keeps the protocol",
+    },
+    load: async () => (await import("./commands/conformance.ts")).makeConformance,
+  },
+  {
+    ...{
       group: "Administer:",
       name: "certificates",
       description: "make a CA and certificates for watchers and clients",

@@ -1,0 +1,119 @@
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { isDeepStrictEqual, promisify } from "node:util";
+
+/** What a backend has applied: the addresses of the endpoints of each Service, sorted. *Shape:* `default/web`. */
+export type AppliedState = Readonly<Record<string, readonly string[]>>;
+
+/** How the backend says what it has applied. */
+export type Report =
+  /** It prints `{"services": {…}}` after each state that it applied. */
+  | { readonly kind: "stdout" }
+  /** A shell command prints `{"services": {…}}`. */
+  | { readonly kind: "command"; readonly command: string }
+  /** Only the revisions are known, from its acknowledgements. */
+  | { readonly kind: "acks" };
+
+/** A process of the backend under test. */
+export class TestedBackend {
+  readonly #child: ChildProcess;
+  readonly #report: Report;
+  readonly #env: NodeJS.ProcessEnv;
+  /** States that the backend reported, in order; only with the report "stdout". */
+  readonly states: AppliedState[] = [];
+  #errors = "";
+  /** Exit code or signal of the process; undefined while it runs. */
+  ended: string | undefined;
+
+  /** Starts `command`, in which `{api}` and `{node}` stand for the watcher's address and the node's name. */
+  constructor(command: readonly string[], { api, node, report }: BackendOptions) {
+    const fill = (text: string): string => text.replaceAll("{api}", api).replaceAll("{node}", node);
+    const [program = "", ...args] = command.map(fill);
+    this.#report = report;
+    this.#env = { ...process.env, KPNG_API: api, KPNG_NODE_NAME: node };
+    this.#child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: this.#env, detached: true });
+    let line = "";
+    this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      const lines = (line + text).split("\n");
+      line = lines.pop() ?? "";
+      for (const each of lines) this.#readLine(each);
+    });
+    this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.#errors = (this.#errors + text).slice(-maxErrors);
+    });
+    this.#child.once("error", (error) => {
+      this.ended = error.message;
+    });
+    this.#child.once("exit", (code, signal) => {
+      this.ended = signal ?? `exit code ${code}`;
+    });
+  }
+
+  /** The end of what it wrote to standard error. */
+  get errors(): string {
+    return this.#errors;
+  }
+
+  #readLine(line: string): void {
+    if (this.#report.kind !== "stdout" || !line.startsWith('{"services"')) return;
+    const state = parseReport(line);
+    if (state !== undefined) this.states.push(state);
+  }
+
+  /** The state that the backend says to have applied; undefined if it has said nothing, or says only revisions. */
+  async applied(): Promise<AppliedState | undefined> {
+    if (this.#report.kind === "stdout") return this.states.at(-1);
+    if (this.#report.kind === "acks") return undefined;
+    const { stdout } = await promisify(execFile)("sh", ["-c", this.#report.command], { env: this.#env });
+    return parseReport(stdout);
+  }
+
+  /** Sends a signal to the process. */
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name);
+  }
+
+  /** Resolves when the process has ended; rejects after `limitMs`. */
+  async untilEnded(limitMs: number): Promise<void> {
+    if (this.ended !== undefined) return;
+    await once(this.#child, "exit", { signal: AbortSignal.timeout(limitMs) }).catch(() => {
+      throw new Error(`the backend did not end within ${limitMs} ms`);
+    });
+  }
+
+  /** Kills the process and its children. */
+  async kill(): Promise<void> {
+    const { pid } = this.#child;
+    const isRunning = this.ended === undefined;
+    try {
+      if (pid !== undefined) process.kill(-pid, "SIGKILL");
+    } catch {
+      // The group has ended.
+    }
+    if (isRunning && pid !== undefined) await once(this.#child, "exit");
+  }
+}
+
+interface BackendOptions {
+  readonly api: string;
+  readonly node: string;
+  readonly report: Report;
+}
+
+/** Maximum length of the kept end of standard error, in characters. */
+const maxErrors = 4_000;
+
+function parseReport(text: string): AppliedState | undefined {
+  try {
+    const { services } = JSON.parse(text) as { services?: Record<string, string[]> };
+    if (services === undefined) return undefined;
+    return Object.fromEntries(Object.entries(services).map(([key, addresses]) => [key, addresses.toSorted()]));
+  } catch {
+    return undefined;
+  }
+}
+
+/** True if both states have the same Services with the same addresses. */
+export function isSameState(one: AppliedState | undefined, other: AppliedState): boolean {
+  return one !== undefined && isDeepStrictEqual({ ...one }, { ...other });
+}

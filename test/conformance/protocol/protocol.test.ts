@@ -1,0 +1,33 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { describe, expect, test, vi } from "vitest";
+import { programFile } from "../../process/program-file.ts";
+import { client, ours, runConformance } from "./run-conformance.ts";
+
+vi.setConfig({ testTimeout: 600_000 });
+
+describe.concurrent("kpng conformance protocol", () => {
+  test("a client that was written from the rules passes", async () => {
+    const { code, lines, failed } = await runConformance(["--report", "stdout"], client);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+    expect(lines.filter(({ kind }) => kind === "not-applicable").map(({ id }) => id)).toEqual(["C10", "C11a"]);
+  });
+
+  test("the kit passes: kpng-json, by its acknowledgements", async () => {
+    const { code, lines, failed } = await runConformance([], [process.execPath, programFile("backend-json"), ...ours]);
+    expect({ code, failed, kinds: new Set(lines.map(({ kind }) => kind)) }).toEqual({
+      ...{ code: 0, failed: [], kinds: new Set(["passed"]) },
+    });
+  });
+
+  test("exceptions excuse the failures that they name, and must be needed", async () => {
+    const path = join(temporaryFolder(), "exceptions");
+    writeFileSync(path, "# known\nC13 it has no handler yet\nC1 another node on purpose\n");
+    const options = ["--report", "stdout", "--only", "C1,C13", "--exceptions", path];
+    const { code, lines } = await runConformance(options, [...client, "fails-at-sigterm"]);
+    expect(code).toBe(1);
+    expect(lines.map(({ id, kind }) => `${id} ${kind}`)).toEqual(["C1 failed", "C13 excepted"]);
+    expect(lines[0]?.reason).toContain("not needed any more");
+  });
+});
