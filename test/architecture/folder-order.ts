@@ -11,7 +11,7 @@ import { type Import, isProduction } from "./source-files.ts";
 export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   model: [".", "wire"],
   process: [".", "connection", "health", "run", "trace"],
-  source: ["decode", ".", "file", "api", "replay", "kube"],
+  source: ["decode", ".", "file", "api", "replay", "simulate", "kube"],
   watcher: [
     ...["store", "view", "items", "identity", "connection", "stream/delta", "stream/session", "stream/serve", "trace"],
     ...["state-file", "inspect", "page"],

@@ -19,7 +19,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
 const backendMayImport = ["model", "process", "service-plan", "backend-kit", "nftables"];
 
 /** Support that tests of every package may import. */
-const supportOfTests = /^@kpng\/(?:laboratory\/|process\/testing\/)/;
+const supportOfTests = /^@kpng\/(?:laboratory\/|process\/(?:testing\/|random\.ts$))/;
 
 /** A source fills a store, so its tests need one. */
 const watcherInSourceTests = /^@kpng\/watcher\//;

@@ -1,4 +1,4 @@
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
 import { type EndpointOption, named, publicAddress, together } from "../scenario/build.ts";

@@ -1,4 +1,4 @@
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import { named, together } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";

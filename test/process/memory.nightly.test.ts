@@ -2,12 +2,12 @@ import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { usageOf } from "../scale/proc.ts";
-import { makeCluster } from "../scale/synthetic.ts";
 
 /**
  * Memory limit of one Service with 10 endpoints, in bytes. Measured: 15 000 to 26 000, and 20 000 to 25 000.

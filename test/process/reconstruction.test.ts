@@ -10,7 +10,7 @@ import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom } from "@kpng/process/random.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
 import { node } from "@kpng/source/testing/build.ts";
 import { opsIn } from "@kpng/watcher/items/frames.ts";

@@ -1,5 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
+import { endpointChange, makeCluster, type SyntheticShape } from "@kpng/source/simulate/synthetic.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
 import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
@@ -10,7 +11,6 @@ import { Registry } from "prom-client";
 import type { MadeChange } from "./batches.ts";
 import { answerCalls } from "./calls.ts";
 import { monotonicMs, usageOf } from "./proc.ts";
-import { endpointChange, makeCluster, type SyntheticShape } from "./synthetic.ts";
 
 /**
  * Process with the server under test: a store with a synthetic cluster, served by the watcher's own serveTask.

@@ -4,7 +4,7 @@ import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { serviceManifests } from "@kpng/backend-iptables/testing/manifests.ts";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import { usePrograms } from "../process/programs.ts";
 

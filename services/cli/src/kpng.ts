@@ -56,6 +56,9 @@ const entries: readonly Entry[] = [
   source("replay", "the same with a recording of kpng record", async () => {
     return (await import("./source/replay.ts")).replayCommand;
   }),
+  source("simulate", "the same with a synthetic cluster that changes all the time", async () => {
+    return (await import("./source/simulate.ts")).simulateCommand;
+  }),
   {
     ...{ group: "Run:", name: "local", description: "run a backend for one node, with a remote watcher" },
     load: async () => {

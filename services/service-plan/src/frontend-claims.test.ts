@@ -1,6 +1,6 @@
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { endpoint, port, type ServiceParts, service } from "@kpng/model/testing/views.ts";
-import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import { FrontendClaims } from "./frontend-claims.ts";
 import { planService } from "./plan-service.ts";

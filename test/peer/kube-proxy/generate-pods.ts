@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 
 /** Pseudo-random decisions, reproducible by seed. */
 export class Dice {

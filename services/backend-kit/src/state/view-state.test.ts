@@ -1,6 +1,6 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
-import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, deleteService, putEndpoint, putNode, putService } from "../testing/ops.ts";
 import { BackendError } from "../types/backend-error.ts";

@@ -1,5 +1,5 @@
 import { toBinary } from "@bufbuild/protobuf";
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import type { EndpointPort } from "../endpoint.ts";
 import { EndpointSchema } from "../gen/localv1/api_pb.ts";

@@ -1,7 +1,7 @@
 import { create, type DescField, type DescMessage, toBinary } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
-import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { describe, expect, test } from "vitest";
 import { file_globalv1_api } from "../gen/globalv1/api_pb.ts";
 import {

@@ -1,4 +1,4 @@
-import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import { maxEndpoints, maxSetId, numberBytes, readNumber, unpackSet } from "../layout/elements.ts";
 import { ElementTable } from "./element-table.ts";

@@ -8,7 +8,7 @@ import {
   type TrafficPolicy,
 } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { FrontendClaims } from "../frontend-claims.ts";
 import { type ProxySettings, planNode } from "../plan-node.ts";
 import { makeEndpointSets, planService } from "../plan-service.ts";

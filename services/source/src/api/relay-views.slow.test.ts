@@ -1,4 +1,4 @@
-import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom } from "@kpng/process/random.ts";
 import type { NodeViewRequest } from "@kpng/watcher/items/view-target.ts";
 import type { Snapshot } from "@kpng/watcher/store/snapshot.ts";
 import { Store } from "@kpng/watcher/store/store.ts";

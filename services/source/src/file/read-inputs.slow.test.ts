@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import { loadInput } from "./read-inputs.ts";

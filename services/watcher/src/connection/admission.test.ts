@@ -1,5 +1,5 @@
 import { createLog } from "@kpng/process/log.ts";
-import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom } from "@kpng/process/random.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { everyRight, noRights, type Rights } from "../identity/rights.ts";

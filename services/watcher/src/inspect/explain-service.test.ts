@@ -3,7 +3,7 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import { EndpointReason } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
-import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom } from "@kpng/process/random.ts";
 import {
   addresses,
   draining,

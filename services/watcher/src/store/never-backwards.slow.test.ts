@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { ForwardGate, type PositionKind, positionKinds } from "@kpng/model/forward.ts";
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import type { ClusterObjects } from "@kpng/source/source.ts";
 import { node, service, slice } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";

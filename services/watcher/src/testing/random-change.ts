@@ -1,4 +1,4 @@
-import type { makePick } from "@kpng/process/testing/random.ts";
+import type { makePick } from "@kpng/process/random.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
 import {
   addresses,

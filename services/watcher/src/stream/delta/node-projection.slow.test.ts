@@ -2,7 +2,7 @@ import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests, hasBucket, itemDigest } from "@kpng/model/wire/digest.ts";
-import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { makePick, makeRandom } from "@kpng/process/random.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
 import { endpoint, httpPort, service, slice } from "@kpng/source/testing/build.ts";
 import { beforeEach, describe, expect, test } from "vitest";

@@ -1,6 +1,6 @@
 /**
- * Returns a generator of numbers from 0 up to but not including 1: the same sequence for the same seed. The tests of
- * all packages share it. Source: Mulberry32, which is small and good enough for tests.
+ * Returns a generator of numbers from 0 up to but not including 1: the same sequence for the same seed, for simulations
+ * and tests. Source: Mulberry32, which is small and good enough for both.
  */
 export function makeRandom(seed: number): () => number {
   let state = seed;

@@ -3,9 +3,9 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
-import type { ObjectChange } from "../../services/source/src/source.ts";
+import type { ObjectChange } from "../source.ts";
 
-/** Synthetic cluster without API server: Services of equal size, pods spread evenly over nodes, three zones. */
+/** Shape of a synthetic cluster: Services of equal size, pods spread evenly over nodes, three zones. */
 export interface SyntheticShape {
   readonly services: number;
   /** Endpoints per Service. */
@@ -18,7 +18,7 @@ const zones = 3;
 /** Default of the EndpointSlice controller. */
 const endpointsPerSlice = 100;
 
-const namespace = "scale";
+export const namespace = "scale";
 
 interface SyntheticCluster {
   readonly services: readonly Service[];
@@ -47,7 +47,8 @@ function makeNode(index: number): Node {
   };
 }
 
-function makeService(index: number): Service {
+/** Returns a Service. Its cluster IP follows from its index. */
+export function makeService(index: number): Service {
   return {
     namespace,
     name: `service-${index}`,
@@ -68,10 +69,14 @@ function makeService(index: number): Service {
   };
 }
 
-/** Returns all endpoints of a Service, in order. */
-function makeEndpoints(service: number, shape: SyntheticShape): Endpoint[] {
+/**
+ * Returns all endpoints of a Service, in order. Each `generation` has other pods, with other addresses, as after a
+ * rollout.
+ */
+export function makeEndpoints(service: number, shape: SyntheticShape, generation = 0): Endpoint[] {
+  const first = (generation * shape.services + service) * shape.endpoints;
   return Array.from({ length: shape.endpoints }, (_, index) =>
-    makeEndpoint(`service-${service}-6f7c9b8d4`, service * shape.endpoints + index, shape),
+    makeEndpoint(`service-${service}-6f7c9b8d4`, first + index, shape),
   );
 }
 
@@ -97,7 +102,7 @@ function makeEndpoint(replicaSet: string, number: number, shape: SyntheticShape)
 }
 
 /** Splits a Service's endpoints into slices. */
-function makeSlices(serviceName: string, endpoints: readonly Endpoint[]): EndpointSlice[] {
+export function makeSlices(serviceName: string, endpoints: readonly Endpoint[]): EndpointSlice[] {
   return Array.from({ length: Math.ceil(endpoints.length / endpointsPerSlice) }, (_, index) => ({
     namespace,
     name: `${serviceName}-${index}`,

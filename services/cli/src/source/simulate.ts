@@ -1,0 +1,67 @@
+import { parseWholeNumber } from "@kpng/process/options.ts";
+import { makeRandom } from "@kpng/process/random.ts";
+import { simulateSource } from "@kpng/source/simulate/simulate-source.ts";
+import { InvalidArgumentError } from "commander";
+import type { SourceCommand } from "./source-command.ts";
+
+/** `kpng simulate`: a synthetic cluster that changes all the time, for trying backends without a cluster. */
+export const simulateCommand: SourceCommand = {
+  name: "simulate",
+  options: [
+    {
+      flags: "--services <count>",
+      description: "number of Services",
+      default: 100,
+      parse: parseWholeNumber("--services", 1, 1_000_000),
+    },
+    {
+      flags: "--endpoints <count>",
+      description: "number of endpoints of each Service",
+      default: 10,
+      parse: parseWholeNumber("--endpoints", 0, 10_000),
+    },
+    {
+      flags: "--nodes <count>",
+      description: "number of nodes, named node-0, node-1, …, in three zones",
+      default: 10,
+      parse: parseWholeNumber("--nodes", 1, 200_000),
+    },
+    {
+      flags: "--changes <rate>",
+      description: "changes per second, e.g. 50/s, or 0: readiness of an endpoint, rollouts, deletions and creations",
+      default: 1,
+      parse: parseRate,
+    },
+    {
+      flags: "--seed <number>",
+      description: "the same seed leads to the same changes in the same order",
+      default: 1,
+      parse: parseWholeNumber("--seed", 0, 2 ** 31 - 1),
+    },
+  ],
+  examples: `
+Examples:
+  kpng simulate --services 5000 --endpoints 10 --nodes 100 --changes 50/s to-api
+  kpng simulate --changes 0 get services
+`,
+  make: (options, sink, context) =>
+    simulateSource({
+      shape: {
+        services: Number(options.services),
+        endpoints: Number(options.endpoints),
+        nodes: Number(options.nodes),
+      },
+      // A query is about the cluster at its start.
+      rate: options.isQuery === true ? 0 : Number(options.changes),
+      random: makeRandom(Number(options.seed)),
+      sink,
+      ...context,
+    }),
+};
+
+function parseRate(text: string): number {
+  const [, digits] = /^(\d+(?:\.\d+)?)(?:\/s)?$/.exec(text) ?? [];
+  const rate = Number(digits);
+  if (digits !== undefined && rate <= 10_000) return rate;
+  throw new InvalidArgumentError("expected changes per second, e.g. 50/s, at most 10000/s");
+}

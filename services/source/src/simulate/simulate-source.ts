@@ -1,0 +1,63 @@
+import { type Clock, realClock } from "@kpng/process/clock.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import type { ClusterSink, Source } from "../source.ts";
+import { type ChangeKind, randomChanges } from "./random-changes.ts";
+import { makeCluster, type SyntheticShape } from "./synthetic.ts";
+
+export interface SimulateSourceOptions {
+  readonly shape: SyntheticShape;
+  /** Changes per second; 0 for none. */
+  readonly rate: number;
+  /** Returns numbers from 0 up to but not including 1. */
+  readonly random: () => number;
+  readonly sink: ClusterSink;
+  readonly log: Log;
+  readonly health: Health;
+  readonly clock?: Clock | undefined;
+}
+
+const part = "source/simulate";
+
+/** Interval of the log lines about what was changed, in milliseconds. */
+const reportEveryMs = 10_000;
+
+/** Minimum time between two revisions, in milliseconds; with a higher rate, a revision has several changes. */
+const minIntervalMs = 5;
+
+/**
+ * Fills the sink with a synthetic cluster, and then changes it at a constant rate: the same changes in the same order for
+ * the same random numbers. This is the source of `kpng simulate`, for trying backends and for benchmarks.
+ */
+export function simulateSource(options: SimulateSourceOptions): Source {
+  return { name: part, run: (signal) => run(options, signal) };
+}
+
+async function run(options: SimulateSourceOptions, signal: AbortSignal): Promise<void> {
+  const { shape, rate, random, sink, log, health, clock = realClock } = options;
+  const origin = () => ({ source: "simulate", receivedAtMs: wallClockMs() });
+  sink.replace(makeCluster(shape), origin());
+  health.setReady(part);
+  log.info("cluster simulated", { ...shape });
+  const changes = randomChanges(shape, random);
+  const startMs = clock.nowMs();
+  let count = 0;
+  let reportedMs = startMs;
+  const counts: Record<ChangeKind, number> = { readiness: 0, rollout: 0, deletion: 0, creation: 0 };
+  while (rate > 0 && !signal.aborted) {
+    await clock.wait(Math.max(minIntervalMs, startMs + ((count + 1) * 1_000) / rate - clock.nowMs()), signal);
+    const due = Math.floor(((clock.nowMs() - startMs) * rate) / 1_000) - count;
+    if (signal.aborted || due <= 0) continue;
+    const batch = Array.from({ length: due }, () => changes.next().value);
+    count += due;
+    for (const { kind } of batch) counts[kind] += 1;
+    sink.apply(
+      batch.flatMap((one) => one.changes),
+      origin(),
+    );
+    if (clock.nowMs() - reportedMs < reportEveryMs) continue;
+    reportedMs = clock.nowMs();
+    log.info("changes simulated", { ...counts });
+  }
+}
