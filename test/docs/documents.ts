@@ -17,7 +17,9 @@ export function filesUnder(root: string, end: string): readonly string[] {
 /** All documents, sorted by path. */
 export function readDocuments(): readonly Document[] {
   const top = readdirSync(".").filter((name) => name.endsWith(".md"));
-  const below = ["docs", "deploy", "examples", "services", "test"].flatMap((root) => filesUnder(root, ".md"));
+  const below = ["clients", "docs", "deploy", "examples", "services", "test"].flatMap((root) =>
+    filesUnder(root, ".md"),
+  );
   return [...top, ...below].toSorted().map((path) => ({ path, text: readFileSync(path, "utf8") }));
 }
 

@@ -7,9 +7,9 @@ import { type Document, distinctMatches, filesUnder, readDocuments } from "./doc
 // Decisions are history: what they name may be gone.
 const documents = readDocuments().filter(({ path }) => !path.startsWith("docs/decisions/") && path !== "CHANGELOG.md");
 
-const roots = ["deploy", "docs", "examples", "proto", "services", "test"];
+const roots = ["clients", "deploy", "docs", "examples", "proto", "services", "test"];
 const files = [...readdirSync("."), ...roots.flatMap((root) => filesUnder(root, ""))];
-const code = [...files.filter((file) => /\.(ts|mjs|yaml|proto)$/.test(file)), ".ci/run"]
+const code = [...files.filter((file) => /\.(ts|mjs|yaml|proto|go|py)$/.test(file)), ".ci/run"]
   .map((file) => readFileSync(file, "utf8"))
   .join("\n");
 
