@@ -51,7 +51,7 @@ const nightlyTests = "**/*.nightly.test.ts";
  */
 const standardTests = [
   "**/*.slow.test.ts",
-  ...["kernel", "cluster", "scale", "deploy", "process", "monitoring", "e2e", "manifests", "page"].map(
+  ...["clients", "kernel", "cluster", "scale", "deploy", "process", "monitoring", "e2e", "manifests", "page"].map(
     (folder) => `test/${folder}/**`,
   ),
   "services/**/*.kernel.test.ts",

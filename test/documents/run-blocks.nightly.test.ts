@@ -56,7 +56,7 @@ function describeBlocks(name: string, own: Place, prepare: (machine: Machine) =>
     });
     test.for(blocks)("$place works as typed", async ({ commands }, { skip }) => {
       if (commands.some((one) => one.includes("pip install")) && !hasWheels && process.env.CI !== "true")
-        skip("pip cannot download grpcio and grpcio-tools");
+        skip("pip cannot download grpcio and protobuf");
       const running: (readonly [string, Running])[] = [];
       const check = (command: string, { exitCode, output }: Ended): void => {
         const right = alsoRight.flatMap(([pattern, code]) => (pattern.test(command) ? [code] : []));
@@ -111,7 +111,7 @@ let hasWheels = false;
 
 /** Downloads the packages of the backend in Python, because a machine has no network. */
 function preparePython({ folder }: Machine): void {
-  const download = "pip download --quiet --dest wheels grpcio grpcio-tools";
+  const download = "pip download --quiet --dest wheels grpcio protobuf";
   hasWheels = spawnSync("python3", ["-m", ...download.split(" ")], { cwd: folder, stdio: "ignore" }).status === 0;
 }
 
