@@ -870,8 +870,8 @@ func (*OpItem_Batch) isOpItem_Op() {}
 
 // Several operations, compressed once for many subscribers. They have the same effect as single operations in the same
 // order, with these differences: paths may be unsorted, the last of several operations on a path before the next Sync
-// applies, an endpoint may precede its Service, and a Delete may name an item that the subscriber does not have.
-// Operations for a single subscriber follow separately.
+// applies, and a Delete may name an item that the subscriber does not have. Operations for a single subscriber follow
+// separately.
 type BatchOp struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Encoding Encoding               `protobuf:"varint,1,opt,name=Encoding,proto3,enum=localv1.Encoding" json:"Encoding,omitempty"`
