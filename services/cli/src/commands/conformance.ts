@@ -44,12 +44,12 @@ const protocolOptions: readonly OptionSpec[] = [
 ];
 
 const examples = `
-BACKEND is the command that starts it; {api} stands for the watcher's address, {node} for the node's name. They are also in
-the environment, as KPNG_API and KPNG_NODE_NAME.
+In the command, {api} stands for the watcher's address and {node} for the node's name. Both are also in the environment, as
+KPNG_API and KPNG_NODE_NAME.
 
 Examples:
   # revisions only, from the backend's acknowledgements
-  kpng conformance protocol -- kpng-nft --api {api} --node-name {node} --dry-run
+  kpng conformance protocol -- kpng-json --api {api} --node-name {node}
 
   # the state, from lines that the backend prints
   kpng conformance protocol --report stdout -- python3 mine.py {api} {node}

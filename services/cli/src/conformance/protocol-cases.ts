@@ -102,7 +102,10 @@ export class Play implements AsyncDisposable {
     const limit = limitMs ?? this.settings.limitMs;
     if (this.settings.report.kind === "acks") {
       const isAcked = (): boolean => stream.acks.some(({ applied }) => applied >= revision);
-      return stream.until(isAcked, limit, `did not acknowledge revision ${revision}`);
+      return stream.until(isAcked, limit, `did not acknowledge revision ${revision}`).catch((error: unknown) => {
+        if (stream.acks.length > 0) throw error;
+        throw new Error("the backend acknowledges nothing: say what it has applied with --report stdout or --applied");
+      });
     }
     const endMs = performance.now() + limit;
     let last = await this.backend.applied();
