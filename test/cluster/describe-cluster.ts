@@ -1,4 +1,4 @@
-import { afterAll, beforeAll } from "vitest";
+import { afterAll, beforeAll, vi } from "vitest";
 import { findBinaries } from "./binaries.ts";
 import { type Cluster, type ClusterPrograms, startCluster } from "./cluster.ts";
 import { describeWhere } from "./describe-where.ts";
@@ -19,6 +19,8 @@ export async function describeCluster(
   { whyNot, hasControllers = true }: Options,
   tests: (cluster: () => Cluster) => void,
 ): Promise<void> {
+  // An API server that was killed takes long to come back on a busy machine.
+  vi.setConfig({ testTimeout: 180_000 });
   const needed = ["etcd", "kube-apiserver"] as const;
   const binaries = await findBinaries(hasControllers ? [...needed, "kube-controller-manager"] : needed);
   describeWhere(name, whyNot ?? (binaries.kind === "missing" ? binaries.reason : undefined), () => {
