@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
 
 	kpng "github.com/kpng-project/kpng/clients/go"
 )
 
 func main() {
-	log.Fatal(kpng.Run(context.Background(), kpng.Options{
-		API:       os.Getenv("KPNG_API"),
-		NodeName:  os.Getenv("KPNG_NODE_NAME"),
-		TLSCA:     os.Getenv("KPNG_TLS_CA"),
-		TokenFile: os.Getenv("KPNG_TOKEN_FILE"),
-		OnChange:  show,
-	}))
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	options := kpng.Options{API: os.Getenv("KPNG_API"), NodeName: os.Getenv("KPNG_NODE_NAME"), OnChange: show}
+	options.TLSCA, options.TokenFile = os.Getenv("KPNG_TLS_CA"), os.Getenv("KPNG_TOKEN_FILE")
+	if err := kpng.Run(ctx, options); ctx.Err() == nil {
+		log.Fatal(err)
+	}
 }
 
 func show(_ context.Context, change kpng.Change) error {

@@ -1,12 +1,10 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { promisify } from "node:util";
-import { reasonOf } from "@kpng/process/log.ts";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { parse } from "yaml";
-import { testCache, withLock } from "../cluster/test-cache.ts";
 import { kpngMain, usePrograms } from "../process/programs.ts";
+import { languages } from "./toolchains.ts";
 
 // The client libraries in Go and Python: their own tests, and their examples with a watcher of ours.
 
@@ -14,82 +12,6 @@ import { kpngMain, usePrograms } from "../process/programs.ts";
 vi.setConfig({ testTimeout: 600_000 });
 
 const run = promisify(execFile);
-
-/** What runs a client of one language. */
-interface Toolchain {
-  /** Runs the tests of the library. */
-  readonly test: (env: NodeJS.ProcessEnv) => Promise<{ readonly exitCode: number | null; readonly output: string }>;
-  /** Command that runs the example. */
-  readonly example: (folder: string) => Promise<readonly [string, ...string[]]>;
-  readonly env?: NodeJS.ProcessEnv;
-}
-
-type Found = { readonly kind: "found"; readonly toolchain: Toolchain } | { readonly kind: "missing"; reason: string };
-
-async function findGo(): Promise<Found> {
-  const cwd = resolve("clients/go");
-  try {
-    for (const folder of [cwd, resolve("examples/go")])
-      await run("go", ["build", "-o", "/dev/null", "./..."], { cwd: folder });
-  } catch (error) {
-    // Anything else is a fault of the sources.
-    const reason = reasonOf(error);
-    if (!/ENOENT|dial tcp|proxy|toolchain|requires go/.test(reason)) throw error;
-    return { kind: "missing", reason: `no Go with the modules of clients/go: ${reason}` };
-  }
-  return {
-    kind: "found",
-    toolchain: {
-      test: (env) => runTests(["go", "test", "-count=1", "./..."], cwd, env),
-      example: async (folder) => {
-        const program = join(folder, "example-go");
-        await run("go", ["build", "-o", program, "."], { cwd: resolve("examples/go") });
-        return [program];
-      },
-    },
-  };
-}
-
-/** Versions that have packages for Python 3.9 to 3.14. */
-const packages = ["grpcio==1.80.0", "protobuf==6.33.6", "pytest==8.4.2"];
-
-async function findPython(): Promise<Found> {
-  const folder = join(testCache("python"), packages.join(","));
-  const python = join(folder, "bin/python");
-  try {
-    mkdirSync(testCache("python"), { recursive: true });
-    await withLock(join(testCache("python"), "install.lock"), async () => {
-      const done = join(folder, "installed");
-      if (existsSync(done)) return;
-      await run("python3", ["-m", "venv", "--clear", folder]);
-      await run(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...packages]);
-      writeFileSync(done, "");
-    });
-  } catch (error) {
-    return { kind: "missing", reason: `no Python with ${packages.join(", ")}: ${reasonOf(error)}` };
-  }
-  const env = { PYTHONPATH: resolve("clients/python"), PYTHONDONTWRITEBYTECODE: "1" };
-  return {
-    kind: "found",
-    toolchain: {
-      test: (more) => runTests([python, "-m", "pytest", "-q"], resolve("clients/python"), { ...more, ...env }),
-      example: () => Promise.resolve([python, resolve("examples/python/backend.py")]),
-      env,
-    },
-  };
-}
-
-async function runTests([command = "", ...args]: readonly string[], cwd: string, env: NodeJS.ProcessEnv) {
-  const child = spawn(command, args, { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => {
-      output += text;
-    });
-  }
-  const exitCode = await new Promise<number | null>((done) => child.once("close", done));
-  return { exitCode, output };
-}
 
 const programs = usePrograms();
 const children: ChildProcess[] = [];
@@ -126,11 +48,6 @@ async function node(address: string): Promise<unknown> {
   const [{ programs, appliedRevision }] = JSON.parse(stdout).items;
   return { programs, appliedRevision };
 }
-
-const languages = [
-  { name: "Go", folder: "go", find: findGo },
-  { name: "Python", folder: "python", find: findPython },
-];
 
 describe.each(languages)("the client in $name", ({ folder, find }) => {
   test("keeps the rules of the protocol, and its messages are those of the proto files", async ({ skip }) => {
