@@ -495,6 +495,42 @@ func TestAClientConnectsOnceSomebodyListens(t *testing.T) {
 	applied(t, calls, "web:")
 }
 
+func TestAnAddressWhereNobodyListensIsSkipped(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, listener.Close())
+	watcher := startWatcher(t)
+	_, calls := start(t, listener.Addr().String()+","+watcher.address, func(c *Client) {
+		// No delay would end before the test gives up.
+		c.reconnect = newReconnect(time.Hour, time.Hour)
+	})
+	watcher.stream(t).batch(reset(), service("web"), syncAt(1))
+	applied(t, calls, "web:")
+}
+
+func TestTheNextStreamPrefersAnotherWatcher(t *testing.T) {
+	watchers := []*fakeWatcher{startWatcher(t), startWatcher(t)}
+	_, _ = start(t, watchers[0].address+","+watchers[1].address, nil)
+	var last *fakeWatcher
+	for range 6 {
+		var stream *fakeStream
+		var current *fakeWatcher
+		select {
+		case stream = <-watchers[0].streams:
+			current = watchers[0]
+		case stream = <-watchers[1].streams:
+			current = watchers[1]
+		case <-time.After(patience):
+			t.Fatal("no stream")
+		}
+		if current == last {
+			t.Fatal("the client returned to the watcher that had ended its stream")
+		}
+		last = current
+		stream.end(nil)
+	}
+}
+
 func TestAFailedCallIsRepeatedWithTheNewestView(t *testing.T) {
 	watcher := startWatcher(t)
 	client, calls := start(t, watcher.address, func(c *Client) { c.retry = backoff{min: time.Millisecond, max: time.Millisecond} })

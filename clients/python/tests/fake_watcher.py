@@ -20,6 +20,7 @@ class FakeStream:
     def __init__(self, requests: Any, context: Any) -> None:
         self.received: queue.Queue[Any] = queue.Queue()
         self.context = context
+        self.watcher: Optional[FakeWatcher] = None
         self._out: queue.Queue[Any] = queue.Queue()
         self._closed = threading.Event()
         context.add_callback(self._on_end)
@@ -101,6 +102,7 @@ class FakeWatcher:
 
     def _watch(self, requests: Any, context: Any) -> Any:
         stream = FakeStream(requests, context)
+        stream.watcher = self
         self._streams.put(stream)
         yield from stream.operations()
 

@@ -283,6 +283,39 @@ def test_a_client_connects_once_somebody_listens(start: Any) -> None:
         late.stop()
 
 
+def test_an_address_where_nobody_listens_is_skipped(watcher: FakeWatcher, start: Any) -> None:
+    def wait_an_hour(client: Client) -> None:
+        client._reconnect = Reconnect(3600, 3600)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    client = start(wait_an_hour, api=f"127.0.0.1:{port},{watcher.address}")
+    watcher.stream().batch(reset(), service("web"), sync(1))
+    client.answer("web:")
+
+
+def test_the_next_stream_prefers_another_watcher(watcher: FakeWatcher, start: Any) -> None:
+    other = FakeWatcher()
+    streams: queue.Queue[Any] = queue.Queue()
+    watcher._streams = other._streams = streams
+    client = start(api=f"{watcher.address},{other.address}")
+    try:
+        last = None
+        for _ in range(6):
+            stream = streams.get(timeout=PATIENCE)
+            assert stream.watcher is not last, "the client returned to the watcher that had ended its stream"
+            last = stream.watcher
+            stream.batch(reset(), sync(1))
+            if client.client.status().applied is None:
+                client.answer("")
+            stream.request()
+            stream.end()
+    finally:
+        client.client.stop()
+        other.stop()
+
+
 def test_a_failed_call_is_repeated_with_the_newest_view(watcher: FakeWatcher, start: Any) -> None:
     client = start()
     stream = watcher.stream()
