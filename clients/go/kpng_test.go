@@ -671,8 +671,11 @@ func TestAnOlderStateIsAcceptedIfNothingNewerIsOffered(t *testing.T) {
 	applied(t, calls, "new:")
 	stream.end(nil)
 	refusedAt := time.Time{}
+	giveUp := time.After(patience)
 	for {
 		select {
+		case <-giveUp:
+			t.Fatal("the state was not accepted")
 		case stream := <-watcher.streams:
 			stream.t = t
 			stream.batch(reset(), service("old"), at(19))
@@ -685,8 +688,6 @@ func TestAnOlderStateIsAcceptedIfNothingNewerIsOffered(t *testing.T) {
 			if got := text(one.View); got != "old:" {
 				t.Fatalf("view %q", got)
 			}
-		case <-time.After(patience):
-			t.Fatal("the state was not accepted")
 		}
 		break
 	}
