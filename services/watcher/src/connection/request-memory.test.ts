@@ -1,8 +1,13 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { createLog } from "@kpng/process/log.ts";
 import { service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
 import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
 
 test.each([
   { what: "are incomplete", before: 0, message: Buffer.concat([Buffer.of(0, 0, 0, 0x3e, 0x80), Buffer.alloc(15_000)]) },
@@ -40,3 +45,22 @@ test.each([
     await watched.stop();
   },
 );
+
+test("the beginning of a request does not keep in memory what arrived with it", async () => {
+  const watched = new WatchedServer();
+  await watched.serve();
+  const watches = Array.from({ length: 100 }, () => watched.dialWatch());
+  await Promise.all(watches.map((watch) => watch.received(40)));
+  collectGarbage();
+  const { arrayBuffers } = process.memoryUsage();
+  const request = encodeRequest({ LastFailure: { Error: "e".repeat(15_000) } });
+  for (const { stream } of watches) stream.write(Buffer.concat([request, request.subarray(0, 3)]));
+  watched.store.apply([{ kind: "put-service", service: service({ name: "later" }) }]);
+  await Promise.all(watches.map((watch) => watch.received(watch.byteCount + 1)));
+  const keptBytes = (): number => {
+    collectGarbage();
+    return process.memoryUsage().arrayBuffers - arrayBuffers;
+  };
+  await expect.poll(keptBytes).toBeLessThan((watches.length * request.length) / 2);
+  await watched.stop();
+});

@@ -37,6 +37,18 @@ test("a revision that is not sampled is not kept, and the newest traces are", ()
   );
 });
 
+test("a change has the times of what triggered it, if its slices have them", () => {
+  const tracing = new InMemoryTracing();
+  const store = makeStore(tracing);
+  const attributesOf = (address: string, triggeredAtMs?: number) => {
+    store.apply([{ kind: "put-slice", slice: slice([endpoint(address)], { triggeredAtMs }) }]);
+    return tracing.spans.at(-1)?.attributes;
+  };
+  const name = "kpng.last_change_trigger_times";
+  expect(attributesOf("10.1.0.1", 1_000)).toMatchObject({ [name]: ["1970-01-01T00:00:01.000Z"] });
+  expect(Object.keys(attributesOf("10.1.0.2") ?? { [name]: [] })).not.toContain(name);
+});
+
 test("the trace of another watcher continues from when it stored the change, except for a first list", () => {
   const tracing = new InMemoryTracing();
   const parent = "00-11111111111111111111111111111111-2222222222222222-01";
