@@ -56,7 +56,7 @@ const entries: readonly Entry[] = [
   source("replay", "the same with a recording of kpng record", async () => {
     return (await import("./source/replay.ts")).replayCommand;
   }),
-  source("simulate", "the same with a synthetic cluster that changes all the time", async () => {
+  source("simulate", "the same with a made-up cluster that changes all the time", async () => {
     return (await import("./source/simulate.ts")).simulateCommand;
   }),
   {

@@ -54,7 +54,10 @@ Examples:
   # the state, from lines that the backend prints
   kpng conformance protocol --report stdout -- python3 mine.py {api} {node}
 
-Exit code 1 if a case fails. docs/protocol.md has the rules.
+The backend must be the process that the command starts (begin a wrapper with exec): only it gets SIGTERM. What it has
+installed stays, so run one that makes rules in a network namespace or a container (unshare -n).
+
+Exit code 1 if a case fails, or after an interruption. docs/protocol.md has the rules.
 `;
 
 /** `kpng conformance protocol`: plays a watcher against a backend, in any language, and judges what the backend does. */
@@ -74,17 +77,19 @@ async function run(command: readonly string[], options: Options, signal: AbortSi
   const report: Report = applied === undefined ? { kind } : { kind: "command", command: applied };
   const path = typeof options.exceptions === "string" ? options.exceptions : undefined;
   const exceptions = path === undefined ? new Map<string, string>() : readExceptions(path, protocolCases);
-  const only = typeof options.only === "string" ? options.only.split(",") : undefined;
-  const isChosen = (id: string): boolean => only?.some((one) => id === one || id.replace(/[a-z]$/, "") === one) ?? true;
-  const cases = protocolCases.filter(({ id }) => isChosen(id));
-  if (cases.length === 0) throw new ProcessError("BAD_OPTION", `--only ${String(options.only)}: there is no such case`);
+  const only = typeof options.only === "string" ? options.only.split(",").map((one) => one.trim()) : undefined;
+  const isMeant = (id: string, one: string): boolean => id === one || id.replace(/[a-z]$/, "") === one;
+  const unknown = only?.find((one) => !protocolCases.some(({ id }) => isMeant(id, one)));
+  if (unknown !== undefined) throw new ProcessError("BAD_OPTION", `--only: there is no case "${unknown}"`);
+  const cases = protocolCases.filter(({ id }) => only?.some((one) => isMeant(id, one)) ?? true);
   const settings = { command, report, limitMs: Number(options.timeout) };
   const results: CaseResult[] = [];
   // The Connect library reports each broken stream there, and the cases break many.
   console.error = () => undefined;
   for (const one of cases) {
+    const outcome = await runCase(one, settings, signal);
     if (signal.aborted) break;
-    const result = withException(await runCase(one, settings), exceptions);
+    const result = withException(outcome, exceptions);
     results.push(result);
     if (output === "table") process.stdout.write(formatLine(result));
     if (output === "json") process.stdout.write(`${JSON.stringify(result)}\n`);
@@ -93,7 +98,8 @@ async function run(command: readonly string[], options: Options, signal: AbortSi
   const count = (wanted: CaseResult["kind"]): number => results.filter((result) => result.kind === wanted).length;
   const more = `${count("not-applicable")} not applicable, ${count("excepted")} excepted`;
   if (output === "table") process.stdout.write(`\n${count("passed")} passed, ${count("failed")} failed, ${more}\n`);
-  if (count("failed") > 0) process.exitCode = 1;
+  if (signal.aborted) process.stderr.write(`interrupted after ${results.length} of ${cases.length} cases\n`);
+  if (count("failed") > 0 || signal.aborted) process.exitCode = 1;
 }
 
 const words: Readonly<Record<CaseResult["kind"], string>> = {

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { aborted } from "@kpng/process/wait.ts";
 import { NotApplicable, Play, type ProtocolCase, type ProtocolSettings } from "./protocol-cases.ts";
 
 /** Result of one case. */
@@ -13,14 +14,18 @@ export interface CaseResult {
 }
 
 /** Runs one case with a backend of its own. */
-export async function runCase(one: ProtocolCase, settings: ProtocolSettings): Promise<CaseResult> {
+export async function runCase(one: ProtocolCase, settings: ProtocolSettings, signal: AbortSignal): Promise<CaseResult> {
   const startMs = performance.now();
   const end = (kind: CaseResult["kind"], reason = ""): CaseResult => {
     return { id: one.id, rule: one.rule, kind, reason, elapsedMs: performance.now() - startMs };
   };
   await using play = await Play.start(settings, one.isSlow);
+  // A run that goes on after a signal fails when its backend is gone.
+  const interrupted = aborted(signal).then(() => Promise.reject(new Error("interrupted")));
   try {
-    await one.run(play);
+    const running = one.run(play);
+    running.catch(() => undefined);
+    await Promise.race([running, interrupted]);
     return end("passed");
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
@@ -36,14 +41,14 @@ export async function runCase(one: ProtocolCase, settings: ProtocolSettings): Pr
 export type Exceptions = ReadonlyMap<string, string>;
 
 /**
- * Reads a file of exceptions: one case per line, with the reason after the first space; `#` begins a comment. Errors:
+ * Reads a file of exceptions: one case per line, with the reason after the first space; a line that begins with `#` is a comment. Errors:
  * BAD_OPTION for a case that does not exist, or a line without a reason.
  */
 export function readExceptions(path: string, cases: readonly ProtocolCase[]): Exceptions {
   const lines = readText(path)
     .split("\n")
-    .map((line) => line.replace(/#.*/, "").trim())
-    .filter((line) => line !== "");
+    .map((line) => line.trim())
+    .filter((line) => line !== "" && !line.startsWith("#"));
   return new Map(
     lines.map((line) => {
       const [, id = "", reason = ""] = /^(\S+)\s*(.*)$/.exec(line) ?? [];

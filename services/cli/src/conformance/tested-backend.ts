@@ -46,8 +46,22 @@ export class TestedBackend {
     });
     this.#child.once("exit", (code, signal) => {
       this.ended = signal ?? `exit code ${code}`;
+      this.onEnd();
     });
+    // The backend has a process group of its own, so a second Ctrl-C would leave it.
+    process.once("exit", this.#killGroup);
   }
+
+  /** Called when the process has ended. */
+  onEnd: () => void = () => undefined;
+
+  readonly #killGroup = (): void => {
+    try {
+      if (this.#child.pid !== undefined) process.kill(-this.#child.pid, "SIGKILL");
+    } catch {
+      // The group has ended.
+    }
+  };
 
   /** The end of what it wrote to standard error. */
   get errors(): string {
@@ -55,7 +69,7 @@ export class TestedBackend {
   }
 
   #readLine(line: string): void {
-    if (this.#report.kind !== "stdout" || !line.startsWith('{"services"')) return;
+    if (this.#report.kind !== "stdout" || !line.startsWith("{")) return;
     const state = parseReport(line);
     if (state !== undefined) this.states.push(state);
   }
@@ -64,8 +78,14 @@ export class TestedBackend {
   async applied(): Promise<AppliedState | undefined> {
     if (this.#report.kind === "stdout") return this.states.at(-1);
     if (this.#report.kind === "acks") return undefined;
-    const { stdout } = await promisify(execFile)("sh", ["-c", this.#report.command], { env: this.#env });
-    return parseReport(stdout);
+    try {
+      const options = { env: this.#env, timeout: commandLimitMs };
+      const { stdout } = await promisify(execFile)("sh", ["-c", this.#report.command], options);
+      return parseReport(stdout);
+    } catch {
+      // Nothing is applied yet, e.g. because the file that the command reads does not exist.
+      return undefined;
+    }
   }
 
   /** Sends a signal to the process. */
@@ -83,14 +103,10 @@ export class TestedBackend {
 
   /** Kills the process and its children. */
   async kill(): Promise<void> {
-    const { pid } = this.#child;
-    const isRunning = this.ended === undefined;
-    try {
-      if (pid !== undefined) process.kill(-pid, "SIGKILL");
-    } catch {
-      // The group has ended.
-    }
-    if (isRunning && pid !== undefined) await once(this.#child, "exit");
+    process.off("exit", this.#killGroup);
+    const isRunning = this.ended === undefined && this.#child.pid !== undefined;
+    this.#killGroup();
+    if (isRunning) await once(this.#child, "exit");
   }
 }
 
@@ -99,6 +115,9 @@ interface BackendOptions {
   readonly node: string;
   readonly report: Report;
 }
+
+/** Time limit of the command that tells what is applied, in milliseconds. */
+const commandLimitMs = 10_000;
 
 /** Maximum length of the kept end of standard error, in characters. */
 const maxErrors = 4_000;

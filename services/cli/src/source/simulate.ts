@@ -51,8 +51,8 @@ Examples:
         endpoints: Number(options.endpoints),
         nodes: Number(options.nodes),
       },
-      // A query is about the cluster at its start.
-      rate: options.isQuery === true ? 0 : Number(options.changes),
+      // A query that does not watch is about the cluster at its start.
+      rate: options.isQuery === true && options.watch !== true ? 0 : Number(options.changes),
       random: makeRandom(Number(options.seed)),
       sink,
       ...context,

@@ -1,6 +1,7 @@
 import { type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
+import { aborted } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { type ChangeKind, randomChanges } from "./random-changes.ts";
@@ -43,12 +44,17 @@ async function run(options: SimulateSourceOptions, signal: AbortSignal): Promise
   const changes = randomChanges(shape, random);
   const startMs = clock.nowMs();
   let count = 0;
+  let lostCount = 0;
   let reportedMs = startMs;
   const counts: Record<ChangeKind, number> = { readiness: 0, rollout: 0, deletion: 0, creation: 0 };
   while (rate > 0 && !signal.aborted) {
     await clock.wait(Math.max(minIntervalMs, startMs + ((count + 1) * 1_000) / rate - clock.nowMs()), signal);
-    const due = Math.floor(((clock.nowMs() - startMs) * rate) / 1_000) - count;
-    if (signal.aborted || due <= 0) continue;
+    const missed = Math.floor(((clock.nowMs() - startMs) * rate) / 1_000) - count;
+    if (signal.aborted || missed <= 0) continue;
+    // After a pause, or on a machine that cannot keep the rate, a growing batch would block the process for good.
+    const due = Math.min(missed, Math.ceil(rate));
+    lostCount += missed - due;
+    count += missed - due;
     const batch = Array.from({ length: due }, () => changes.next().value);
     count += due;
     for (const { kind } of batch) counts[kind] += 1;
@@ -58,6 +64,7 @@ async function run(options: SimulateSourceOptions, signal: AbortSignal): Promise
     );
     if (clock.nowMs() - reportedMs < reportEveryMs) continue;
     reportedMs = clock.nowMs();
-    log.info("changes simulated", { ...counts });
+    log.info("changes simulated", { ...counts, ...(lostCount > 0 ? { lost: lostCount } : {}) });
   }
+  await aborted(signal);
 }
