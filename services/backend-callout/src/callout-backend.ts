@@ -59,7 +59,7 @@ Examples:
   COMMAND --node-name n1
 
   # make rules from plans: no decision about endpoints, policies or masquerading is left
-  COMMAND --callout ./nginx.py --callout-input plan --cluster-cidr 10.244.0.0/16
+  COMMAND --callout ./mine.py --callout-input plan --cluster-cidr 10.244.0.0/16
 
   # run a script, for the Services that name this proxy
   COMMAND --callout ./all-ip.sh --callout-arg --verbose --service-proxy-name allip

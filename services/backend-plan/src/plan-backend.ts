@@ -3,6 +3,7 @@ import { operationLine } from "@kpng/backend-kit/plan/plan-message.ts";
 import { framed, planTask } from "@kpng/backend-kit/plan/plan-task.ts";
 import { planOptions, readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { textOption } from "@kpng/backend-kit/types/parsed-options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { writeAll } from "@kpng/process/run/write-all.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { PlanServer } from "./plan-server.ts";
@@ -43,12 +44,14 @@ The operations and their fields are documented in proto/kpng/plan/v1/plan.proto.
         deliver: (batch) => writeAll(process.stdout, framed(batch).map(operationLine)),
       });
     }
+    if (options.once === true)
+      throw new ProcessError("BAD_OPTION", "--once would end before a client of --socket can read");
     const server = new PlanServer(path);
     const main = planTask({
       name: "plan",
       settings,
       context,
-      deliver: async (batch, state) => server.push(batch, state),
+      deliver: async (batch) => server.push(batch),
     });
     return { name: main.name, run: (signal) => runWithMain(main, [server.task], signal) };
   },

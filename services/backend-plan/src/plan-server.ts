@@ -1,6 +1,6 @@
 import { createServer, type ServerHttp2Session } from "node:http2";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
-import { framed, type PlanBatch, type PlanState } from "@kpng/backend-kit/plan/plan-task.ts";
+import { framed, type PlanBatch } from "@kpng/backend-kit/plan/plan-task.ts";
 import { PlanService, type WatchResponse } from "@kpng/model/gen/kpng/plan/v1/plan_pb.ts";
 import { listenOnSocket } from "@kpng/process/connection/listen.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -13,20 +13,20 @@ export class PlanServer {
   /** Serves until it is aborted. Errors: LISTEN_FAILED. */
   readonly task: Task;
   readonly #watches = new Set<PlanWatch>();
-  #state: PlanState | undefined;
+  readonly #plans = new DeliveredPlans();
 
   constructor(path: string) {
     this.task = { name: "plan server", run: (signal) => this.#serve(path, signal) };
   }
 
   /** Takes over a change, and wakes the clients. */
-  push(batch: PlanBatch, state: PlanState): void {
-    this.#state = state;
+  push(batch: PlanBatch): void {
+    this.#plans.apply(batch);
     for (const watch of this.#watches) watch.push(batch);
   }
 
   async *#watch(signal: AbortSignal): AsyncGenerator<WatchResponse, void, void> {
-    const watch = new PlanWatch(() => this.#state);
+    const watch = new PlanWatch(this.#plans);
     this.#watches.add(watch);
     try {
       yield* watch.operations(signal);
@@ -60,25 +60,49 @@ export class PlanServer {
 const maxRequestBytes = 64 * 1024;
 
 /**
+ * The plans of the last batch. The plans that are being made are not read, because one family would be newer than the
+ * other.
+ *
+ * *Bound:* one operation for each Service and family.
+ */
+export class DeliveredPlans {
+  /** Undefined until the first batch. */
+  revision: bigint | undefined;
+  readonly #operations = new Map<string, WatchResponse>();
+
+  apply({ revision, isWhole, operations }: PlanBatch): void {
+    this.revision = revision;
+    if (isWhole) this.#operations.clear();
+    for (const each of operations) {
+      if (each.operation.case === "delete") this.#operations.delete(subjectOf(each));
+      else this.#operations.set(subjectOf(each), each);
+    }
+  }
+
+  /** The whole state. Nodes precede Services, as in the first batch. */
+  get operations(): readonly WatchResponse[] {
+    return [...this.#operations.values()];
+  }
+}
+
+/**
  * What one client has not received yet.
  *
  * *Bound:* one operation for each Service and family. Changes that arrive while the client is slow are merged.
  */
 export class PlanWatch {
-  readonly #state: () => PlanState | undefined;
+  readonly #plans: DeliveredPlans;
   readonly #changed = new Map<string, WatchResponse>();
   readonly #arrived = new Wakeup();
-  #revision = 0n;
   /** True if the client must receive the whole state. */
   #isBehind = true;
 
-  /** `state` returns undefined until the first plan. */
-  constructor(state: () => PlanState | undefined) {
-    this.#state = state;
+  constructor(plans: DeliveredPlans) {
+    this.#plans = plans;
   }
 
-  push({ revision, isWhole, operations }: PlanBatch): void {
-    this.#revision = revision;
+  /** To be called after the plans have taken over the batch. */
+  push({ isWhole, operations }: PlanBatch): void {
     if (isWhole) this.#isBehind = true;
     if (!this.#isBehind) for (const each of operations) this.#changed.set(subjectOf(each), each);
     this.#arrived.wake();
@@ -94,14 +118,13 @@ export class PlanWatch {
   }
 
   #take(): PlanBatch | undefined {
-    const state = this.#state();
-    if (state === undefined || (!this.#isBehind && this.#changed.size === 0)) return undefined;
+    const { revision, operations: all } = this.#plans;
+    if (revision === undefined || (!this.#isBehind && this.#changed.size === 0)) return undefined;
     const isWhole = this.#isBehind;
-    // Copied, because the state goes on changing while the client reads.
-    const operations = isWhole ? [...state.operations()] : [...this.#changed.values()];
+    const operations = isWhole ? all : [...this.#changed.values()];
     this.#isBehind = false;
     this.#changed.clear();
-    return { revision: isWhole ? state.revision : this.#revision, isWhole, operations };
+    return { revision, isWhole, operations };
   }
 }
 

@@ -13,7 +13,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
-import { PlanWatch } from "./plan-server.ts";
+import { DeliveredPlans, PlanWatch } from "./plan-server.ts";
 
 const main = new URL("main.ts", import.meta.url);
 
@@ -80,14 +80,17 @@ test("clients of the socket get the whole state and then changes, and the socket
 test("a slow client gets the newest state of each Service once", async () => {
   const state = new PlanState();
   const stop = new AbortController();
-  const watch = new PlanWatch(() => state);
+  const plans = new DeliveredPlans();
+  const watch = new PlanWatch(plans);
   const operations = watch.operations(stop.signal);
   const change = (names: readonly string[], touched: readonly string[] | "all"): void => {
     const services = names.map((name, at) => service(name, { ips: [`10.96.0.${at + 1}`] }));
     const keys = touched === "all" ? touched : new Set(touched.map((name) => name as "a/b"));
     state.update("v4", familyPlan(view(services), nodePlan()), keys);
     state.revision += 1n;
-    watch.push(state.take() as PlanBatch);
+    const batch = state.take() as PlanBatch;
+    plans.apply(batch);
+    watch.push(batch);
   };
   const read = async (count: number): Promise<readonly string[]> => {
     const seen: string[] = [];

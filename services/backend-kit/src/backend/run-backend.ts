@@ -198,7 +198,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : companions };
 }
 
-/** Returns a task that logs a failure of `task` instead of failing. For a port that nobody asked for. */
+/** Returns a task that logs a failure of `task` instead of failing. Used for the default health port, which must not prevent a start. */
 function withoutFailure(task: Task, log: Log): Task {
   const run = async (signal: AbortSignal): Promise<void> => {
     try {

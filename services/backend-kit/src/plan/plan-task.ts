@@ -9,6 +9,7 @@ import { backendTask } from "../backend/backend-task.ts";
 import { RecentAddresses } from "../node-addresses/local-addresses.ts";
 import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "../proxy/rule-set.ts";
 import { RuleSets } from "../proxy/rule-sets.ts";
+import { SyncRequests } from "../sync/sync-loop.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import { deleteOperation, nodeOperation, resetOperation, serviceOperation, syncOperation } from "./plan-message.ts";
 
@@ -41,6 +42,7 @@ const addressesEveryMs = 30_000;
  */
 export function planTask({ name, settings, context, deliver }: PlanTaskOptions): Task {
   const state = new PlanState();
+  const requests = new SyncRequests();
   const addresses = new RecentAddresses();
   const rules = new RuleSets({
     ...context,
@@ -66,17 +68,19 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
     state.revision = revision;
     await pass();
   };
+  // A change of the addresses is delivered by a sync, which is repeated with backoff and counts in health.
   const readAddresses = async (): Promise<void> => {
-    await rules.repair();
-    await pass().catch((error: unknown) =>
-      context.log.error("plan not delivered: trying again", { reason: reasonOf(error) }),
-    );
+    const outcomes = await rules.repair();
+    const { failure } = outcomes ?? {};
+    if (failure !== undefined) context.log.error("plan not made: trying again", { reason: reasonOf(failure.cause) });
+    if (failure !== undefined || state.isChanged) requests.request(performance.now());
   };
   return backendTask({
     ...context,
     name,
     onChanges,
     check: { intervalMs: addressesEveryMs, run: readAddresses },
+    requests,
     ruleSets: () => rules.inspect(),
   });
 }
@@ -87,12 +91,17 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
  * *Bound:* the plan of each Service in each family, as a message.
  */
 export class PlanState {
-  /** Revision of the watcher that the plans were made from; while they are made, that of the plans before. */
+  /** Revision of the last complete plans. It changes only after both families are planned. */
   revision = 0n;
   readonly #nodes = new Map<Family, WatchResponse>();
   readonly #services: Readonly<Record<Family, Map<ServiceKey, WatchResponse>>> = { v4: new Map(), v6: new Map() };
   readonly #changed = new Map<string, WatchResponse>();
   #isWhole = false;
+
+  /** True if {@link take} would return a batch. */
+  get isChanged(): boolean {
+    return this.#isWhole || this.#changed.size > 0;
+  }
 
   /** The whole state, nodes first. */
   *operations(): Generator<WatchResponse, void, void> {

@@ -6,8 +6,8 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 
 /**
- * A watcher for one backend that does what a conformance case says, also what a real watcher never does. Its streams are
- * those of localv1.Sets/Watch.
+ * A scripted watcher for one backend. It follows the case, even where a real watcher would behave differently. Its
+ * streams are those of localv1.Sets/Watch.
  *
  * *Bound:* what one backend sends in one case.
  */

@@ -22,8 +22,8 @@ interface ServiceState {
 }
 
 /**
- * Yields changes of a synthetic cluster without an end: of twenty, sixteen change the readiness of an endpoint, three
- * replace all pods of a Service, and one deletes a Service or creates it again. At most a tenth of the Services is deleted at a
+ * Yields an endless sequence of changes: 80 % change the readiness of an endpoint, 15 % replace all pods of a Service, and
+ * 5 % delete a Service or create it again. At most a tenth of the Services is deleted at a
  * time. The sequence depends only on the shape and on `random`, which returns numbers from 0 up to but not including 1.
  */
 export function* randomChanges(shape: SyntheticShape, random: () => number): Generator<SimulatedChange, never, void> {

@@ -2,14 +2,16 @@
 // policies, masquerading, source ranges, affinity and hairpins are already applied, so that a program that reads a plan
 // decides nothing: it translates the plan to its mechanism.
 //
-// A plan is for one IP family. For each packet, find the frontend with its destination address, protocol and port. Then:
+// A plan is for one IP family, and for the first packet of each connection or UDP flow; later packets follow the first.
+// Find the frontend with its destination address, protocol and port; one with an address comes before a node port. Then:
 //
 // 1. If the frontend has `sources` and the packet's source is in none of them, drop the packet.
-// 2. Take the route of the packet's sender: a pod of this node (`NodePlan` says how to recognize one), this node itself
-//    (the source is one of its own addresses), or anyone else.
+// 2. Take the first route that fits the packet's sender: `pod` if `NodePlan.pod_traffic` matches (it may match pods of
+//    other nodes), `node` if the source is one of this node's own addresses, otherwise `outside`.
 // 3. Refuse or drop the packet, or send it to one endpoint of the route's set, each with the same probability. Replace
 //    its source by an address of this node if the route says so, or if the packet's source is the endpoint that was
-//    chosen and `hairpin` contains it. With affinity, a client stays with its endpoint.
+//    chosen and `hairpin` contains it. With affinity, all packets from one source address to a Service port go to the
+//    same endpoint, as long as the set contains it.
 //
 // Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
 // any other address in `NodePlan.service_cidrs` are dropped.
@@ -56,7 +58,7 @@ export type WatchResponse = Message<"kpng.plan.v1.WatchResponse"> & {
    */
   operation: {
     /**
-     * Everything that was sent before is void from the next `sync` on.
+     * Begins a whole state: at the next `sync`, remove everything that it does not contain.
      *
      * @generated from field: kpng.plan.v1.Reset reset = 1;
      */
@@ -80,7 +82,7 @@ export type WatchResponse = Message<"kpng.plan.v1.WatchResponse"> & {
     case: "service";
   } | {
     /**
-     * A Service that no longer exists in one family.
+     * A deleted Service; sent once for each family. A Service that only loses a family gets a plan without ports.
      *
      * @generated from field: kpng.plan.v1.ServiceRef delete = 4;
      */
@@ -189,7 +191,7 @@ export type NodePlan = Message<"kpng.plan.v1.NodePlan"> & {
   family: Family;
 
   /**
-   * How to recognize packets of this node's pods. If none is set, no packet counts as a pod's.
+   * How to recognize packets of pods. If none is set, no packet counts as a pod's.
    *
    * @generated from oneof kpng.plan.v1.NodePlan.pod_traffic
    */
@@ -235,7 +237,7 @@ export type NodePlan = Message<"kpng.plan.v1.NodePlan"> & {
   nodePortAddresses: string[];
 
   /**
-   * The node's main address; "" if it is unknown.
+   * The node's main address, for information; "" if it is unknown.
    *
    * @generated from field: string node_address = 7;
    */
@@ -299,7 +301,7 @@ export type ServicePlan = Message<"kpng.plan.v1.ServicePlan"> & {
   hairpin: string[];
 
   /**
-   * Present for a load balancer with external policy Local: serve HTTP on this port, as kube-proxy does.
+   * Present for a load balancer with external policy Local: serve HTTP on this port of the family's node-port addresses.
    *
    * @generated from field: kpng.plan.v1.HealthCheck health_check = 6;
    */
@@ -390,8 +392,8 @@ export type ServicePort = Message<"kpng.plan.v1.ServicePort"> & {
   local: Endpoint[];
 
   /**
-   * For UDP, all endpoints that may still answer flows that began earlier. A flow to any other endpoint is stale: forget
-   * it, or its client waits in vain. Empty for other protocols, whose clients notice.
+   * For UDP, all endpoints that may still answer flows that began earlier. Delete flows to all others; otherwise their
+   * clients keep sending to a dead address. Empty for TCP and SCTP, where clients notice a dead peer.
    *
    * @generated from field: repeated kpng.plan.v1.Endpoint answering = 7;
    */
@@ -475,7 +477,7 @@ export type Frontend = Message<"kpng.plan.v1.Frontend"> & {
   sources: string[];
 
   /**
-   * For packets of this node's pods.
+   * For packets of pods.
    *
    * @generated from field: kpng.plan.v1.Route pod = 5;
    */
