@@ -10,7 +10,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
-import { aborted } from "@kpng/process/wait.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
@@ -198,15 +198,24 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : companions };
 }
 
-/** Returns a task that logs a failure of `task` instead of failing. Used for the default health port, which must not prevent a start. */
+/**
+ * Returns a task that logs the first failure of `task` and tries again, e.g. until an older process has left the port.
+ * Used for the default health port, which must not prevent a start.
+ */
 function withoutFailure(task: Task, log: Log): Task {
   const run = async (signal: AbortSignal): Promise<void> => {
-    try {
-      await task.run(signal);
-    } catch (error) {
-      log.error("health is not served: give another --healthz-bind-address", { reason: reasonOf(error) });
-      await aborted(signal);
+    for (let attempt = 0; !signal.aborted; attempt++) {
+      try {
+        await task.run(signal);
+      } catch (error) {
+        const text = "health is not served: trying again, or give another --healthz-bind-address";
+        if (attempt === 0) log.error(text, { reason: reasonOf(error) });
+        await waitMs(healthRetryMs, signal);
+      }
     }
   };
   return { name: task.name, run };
 }
+
+/** Time after which a default health port that is taken is tried again, in milliseconds. */
+const healthRetryMs = 1_000;
