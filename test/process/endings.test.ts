@@ -1,6 +1,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { closeSync, openSync, readFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { describe, expect, test } from "vitest";
@@ -114,6 +115,20 @@ describe("a question to a cluster ends with the first failure of its server, or 
     const { status, stdout } = spawnSync("bash", args, { env: { ...process.env, KPNG_WATCHER_TIMEOUT: "1ms" } });
     expect([status, String(stdout)]).toEqual([0, expect.stringContaining("LoadBalancer")]);
   });
+});
+
+test("SIGTERM ends a question to a server that accepts the connection and says nothing", async () => {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const asked = once(server, "connection");
+  const program = start(kpngMain, ["get", "services", "--api", `127.0.0.1:${(server.address() as AddressInfo).port}`]);
+  const [socket] = (await asked) as [Socket];
+  await once(socket, "data");
+  program.stop();
+  expect(await program.ended, program.stderr()).toBe(0);
+  socket.destroy();
+  server.close();
 });
 
 describe("a command whose exit status 1 means a difference exits with 2 on a failure", () => {

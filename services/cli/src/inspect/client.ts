@@ -6,7 +6,7 @@ import { reasonOf, withoutOpensslTrace } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { CodedError, ProcessError } from "@kpng/process/process-error.ts";
 import { failureExitCode } from "@kpng/process/run/run-process.ts";
-import { waitMs } from "@kpng/process/wait.ts";
+import { aborted, waitMs } from "@kpng/process/wait.ts";
 import type { Options } from "../context/command-context.ts";
 import { oneLine, terminalText } from "./print/text.ts";
 
@@ -78,8 +78,9 @@ export function warnUnknownNode(nodeName: string): void {
 }
 
 /**
- * Runs `work`. An RPC error becomes an error that names the server, with a hint if the cause is known. Ignores errors
- * after `signal` has aborted.
+ * Runs `work`, or stops waiting for it when `signal` aborts: a server that accepts a connection and says nothing would
+ * otherwise hold the process for minutes. An RPC error becomes an error that names the server, with a hint if the cause
+ * is known.
  *
  * Errors: REQUEST_FAILED if a request fails.
  */
@@ -89,7 +90,7 @@ export async function withRequestErrors(
   work: () => Promise<unknown>,
 ): Promise<void> {
   try {
-    await work();
+    await Promise.race([work(), aborted(signal)]);
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ConnectError)) throw error;
