@@ -1,12 +1,16 @@
-import { writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
-import { describe, expect, test, vi } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import { programFile } from "../../process/program-file.ts";
 import { faults } from "./faults.ts";
 import { client, ours, runConformance } from "./run-conformance.ts";
 
 vi.setConfig({ testTimeout: 600_000, maxConcurrency: 4 });
+
+// One folder for the file: what ends a concurrent test is not told apart.
+const folder = mkdtempSync(join(tmpdir(), "kpng-conformance-"));
+afterAll(() => rmSync(folder, { recursive: true }));
 
 /** A program for kpng-callout that prints what its input says. */
 function reporter(): string {
@@ -19,7 +23,7 @@ for (const line of require("node:fs").readFileSync(0, "utf8").split("\\n").filte
 }
 console.log(JSON.stringify({ services }));
 `;
-  const file = join(temporaryFolder(), "report.cjs");
+  const file = join(folder, "report.cjs");
   writeFileSync(file, text, { mode: 0o755 });
   return file;
 }

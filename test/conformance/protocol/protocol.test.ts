@@ -1,11 +1,15 @@
-import { writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
-import { describe, expect, test, vi } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import { programFile } from "../../process/program-file.ts";
 import { client, ours, runConformance } from "./run-conformance.ts";
 
 vi.setConfig({ testTimeout: 600_000 });
+
+// One folder for the file: what ends a concurrent test is not told apart.
+const folder = mkdtempSync(join(tmpdir(), "kpng-conformance-"));
+afterAll(() => rmSync(folder, { recursive: true }));
 
 describe.concurrent("kpng conformance protocol", () => {
   test("a client that was written from the rules passes", async () => {
@@ -22,7 +26,7 @@ describe.concurrent("kpng conformance protocol", () => {
   });
 
   test("exceptions excuse the failures that they name, and must be needed", async () => {
-    const path = join(temporaryFolder(), "exceptions");
+    const path = join(folder, "exceptions");
     writeFileSync(path, "# known\nC13 it has no handler yet\nC1 another node on purpose\n");
     const options = ["--report", "stdout", "--only", "C1,C13", "--exceptions", path];
     const { code, lines } = await runConformance(options, [...client, "fails-at-sigterm"]);
