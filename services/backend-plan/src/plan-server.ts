@@ -1,14 +1,10 @@
-import { createServer, type ServerHttp2Session } from "node:http2";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { framed, type PlanBatch } from "@kpng/backend-kit/plan/plan-task.ts";
 import { PlanService, type WatchResponse } from "@kpng/model/gen/kpng/plan/v1/plan_pb.ts";
-import { listenOnSocket } from "@kpng/process/connection/listen.ts";
+import { serveOnSocket } from "@kpng/process/connection/serve-on-socket.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { aborted, Wakeup } from "@kpng/process/wait.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
 
-/**
- * Serves `kpng.plan.v1.PlanService` on a unix socket, with gRPC and Connect over HTTP/2, to the socket's owner and group.
- */
+/** Serves `kpng.plan.v1.PlanService` on a unix socket; see {@link serveOnSocket}. */
 export class PlanServer {
   /** Serves until it is aborted. Errors: LISTEN_FAILED. */
   readonly task: Task;
@@ -35,29 +31,12 @@ export class PlanServer {
     }
   }
 
-  async #serve(path: string, signal: AbortSignal): Promise<void> {
-    const sessions = new Set<ServerHttp2Session>();
-    const watch = (_request: unknown, context: { readonly signal: AbortSignal }) =>
-      this.#watch(AbortSignal.any([signal, context.signal]));
-    const server = createServer(
-      connectNodeAdapter({ routes: (router) => router.service(PlanService, { watch }), readMaxBytes: maxRequestBytes }),
-    );
-    server.on("session", (session) => {
-      sessions.add(session);
-      // A broken connection concerns only its client.
-      session.on("error", () => undefined).once("close", () => sessions.delete(session));
-    });
-    await listenOnSocket(server, path);
-    // From now on, an error means that one connection could not be accepted; unhandled, it would end the process.
-    server.on("error", () => undefined);
-    await aborted(signal);
-    for (const session of sessions) session.destroy();
-    await new Promise((resolve) => server.close(resolve));
+  #serve(path: string, signal: AbortSignal): Promise<void> {
+    // When the server ends, it closes the connections, and so aborts their signals.
+    const watch = (_request: unknown, context: { readonly signal: AbortSignal }) => this.#watch(context.signal);
+    return serveOnSocket(path, (router) => router.service(PlanService, { watch }), signal);
   }
 }
-
-/** Maximum size of a request, which has no fields. */
-const maxRequestBytes = 64 * 1024;
 
 /**
  * The plans of the last batch. The plans that are being made are not read, because one family would be newer than the
@@ -118,10 +97,10 @@ export class PlanWatch {
   }
 
   #take(): PlanBatch | undefined {
-    const { revision, operations: all } = this.#plans;
+    const { revision } = this.#plans;
     if (revision === undefined || (!this.#isBehind && this.#changed.size === 0)) return undefined;
     const isWhole = this.#isBehind;
-    const operations = isWhole ? all : [...this.#changed.values()];
+    const operations = isWhole ? this.#plans.operations : [...this.#changed.values()];
     this.#isBehind = false;
     this.#changed.clear();
     return { revision, isWhole, operations };

@@ -1,7 +1,5 @@
-import { createServer, type ServerHttp2Session } from "node:http2";
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
 import {
   BackendInspectService,
   GetBackendResponseSchema,
@@ -13,9 +11,8 @@ import {
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
-import { listenOnSocket } from "@kpng/process/connection/listen.ts";
+import { serveOnSocket } from "@kpng/process/connection/serve-on-socket.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { aborted } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link BackendInspection}. */
@@ -156,9 +153,6 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
   });
 }
 
-/** Maximum size of a request, in bytes. A request contains at most one name. */
-const maxRequestBytes = 64 * 1024;
-
 /** The parts of an inspection that is ready to run. */
 interface ServedInspection {
   /** The observer to register with the sync loop. */
@@ -174,29 +168,9 @@ interface ServedInspection {
  */
 export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
   const observer = new BackendInspection(options);
-  return { observer, task: { name: "inspect", run: (signal) => serve(path, observer, signal) } };
-}
-
-async function serve(path: string, inspection: BackendInspection, signal: AbortSignal): Promise<void> {
-  const sessions = new Set<ServerHttp2Session>();
-  const handle = connectNodeAdapter({
-    routes: (router) => router.service(BackendInspectService, inspection.service),
-    readMaxBytes: maxRequestBytes,
-    // The longest delay of a Node.js timer; with a longer deadline, the timer would fire immediately.
-    maxTimeoutMs: 2 ** 31 - 1,
-  });
-  const server = createServer(handle);
-  server.on("session", (session) => {
-    sessions.add(session);
-    // A broken connection concerns only its client.
-    session.on("error", () => undefined).once("close", () => sessions.delete(session));
-  });
-  await listenOnSocket(server, path);
-  // From now on, an error means that one connection could not be accepted; unhandled, it would end the process.
-  server.on("error", () => undefined);
-  await aborted(signal);
-  for (const session of sessions) session.destroy();
-  await new Promise((resolve) => server.close(resolve));
+  const run = (signal: AbortSignal): Promise<void> =>
+    serveOnSocket(path, (router) => router.service(BackendInspectService, observer.service), signal);
+  return { observer, task: { name: "inspect", run } };
 }
 
 /** State of a rule set for inspection; see kpng.inspect.v1 RuleSet. Counts and lists are computed on request. */
