@@ -77,7 +77,9 @@ async function bundle(
   }
 }
 
-/** Writes declarations of the entries and of all files of this repository that they import, as `PACKAGE/src/FILE.d.ts`. */
+/**
+ * Writes declarations of the entries and of all files of this repository that they import, as `PACKAGE/src/FILE.d.ts`.
+ */
 function emitDeclarations(source: string, entries: readonly string[], folder: string): void {
   const config = join(source, "tsconfig.declarations.json");
   const compilerOptions = {

@@ -37,8 +37,8 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * Returns a line for each import of a production file that goes against the order of its package, and for each file whose
- * folder has no place in the order.
+ * Returns a line for each import of a production file that goes against the order of its package, and for each file
+ * whose folder has no place in the order.
  */
 export function findImportsAgainstOrder(
   imports: readonly Import[],

@@ -9,8 +9,8 @@ import { until } from "./until.ts";
 import { makeKubeconfig, type User } from "./users.ts";
 
 /**
- * Paths of the programs, from `findBinaries`. kube-controller-manager runs the EndpointSlice controller; without it, tests
- * write slices themselves.
+ * Paths of the programs, from `findBinaries`. kube-controller-manager runs the EndpointSlice controller; without it,
+ * tests write slices themselves.
  */
 export interface ClusterPrograms {
   readonly etcd: string;

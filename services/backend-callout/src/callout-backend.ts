@@ -4,10 +4,10 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { operationLine } from "@kpng/backend-kit/plan/plan-message.ts";
 import { type PlanBatch, type PlanState, planTask } from "@kpng/backend-kit/plan/plan-task.ts";
-import { oneOf, planOptions, readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
+import { planOptions, readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
-import { type OptionSpec, parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { inheritedEnvironment, runCallout } from "./commit/run-callout.ts";
 

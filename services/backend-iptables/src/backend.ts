@@ -1,8 +1,7 @@
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
-import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type OptionSpec, parseWholeNumber } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseWholeNumber } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 import type { IptablesChange } from "./commit/iptables-rule-set.ts";
 import { openRuleSets } from "./commit/open-rule-sets.ts";

@@ -9,8 +9,9 @@ import { runWithMain } from "@kpng/process/task.ts";
 import { PlanServer } from "./plan-server.ts";
 
 /**
- * The backend `plan`: passes on what the node must do with each packet, as `proto/kpng/plan/v1` describes it, for programs
- * in any language that make rules from it. It serves plans on a unix socket, or prints them as one operation per line.
+ * The backend `plan`: passes on what the node must do with each packet, as `proto/kpng/plan/v1` describes it, for
+ * programs in any language that make rules from it. It serves plans on a unix socket, or prints them as one operation
+ * per line.
  */
 export const planBackend: BackendCommand = {
   name: "plan",

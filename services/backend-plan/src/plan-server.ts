@@ -1,3 +1,4 @@
+import { subjectOf } from "@kpng/backend-kit/plan/plan-message.ts";
 import { framed, type PlanBatch } from "@kpng/backend-kit/plan/plan-task.ts";
 import { PlanService, type WatchResponse } from "@kpng/model/gen/kpng/plan/v1/plan_pb.ts";
 import { serveOnSocket } from "@kpng/process/connection/serve-on-socket.ts";
@@ -104,18 +105,5 @@ export class PlanWatch {
     this.#isBehind = false;
     this.#changed.clear();
     return { revision, isWhole, operations };
-  }
-}
-
-/** Identifies what an operation replaces. */
-function subjectOf({ operation }: WatchResponse): string {
-  switch (operation.case) {
-    case "service":
-    case "delete":
-      return `${operation.value.family} ${operation.value.namespace}/${operation.value.name}`;
-    case "node":
-      return `${operation.value.family}`;
-    default:
-      return "";
   }
 }

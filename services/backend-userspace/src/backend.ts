@@ -44,9 +44,9 @@ interface UserspaceSettings {
 }
 
 /**
- * Returns the settings from parsed options. Each instance has its own table, named `kpng-user`, or `kpng-user-` followed
- * by a hash of the service proxy name. kpng-nft has the names without `user`, and this backend deletes the table that it
- * finds. Errors: BAD_OPTION.
+ * Returns the settings from parsed options. Each instance has its own table, named `kpng-user`, or `kpng-user-`
+ * followed by a hash of the service proxy name. kpng-nft has the names without `user`, and this backend deletes the
+ * table that it finds. Errors: BAD_OPTION.
  */
 export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);

@@ -97,6 +97,12 @@ export function serviceKey(object: { readonly namespace: string; readonly name: 
   return `${object.namespace}/${object.name}`;
 }
 
+/** Returns the parts of a {@link serviceKey}. */
+export function splitServiceKey(key: string): { readonly namespace: string; readonly name: string } {
+  const slash = key.indexOf("/");
+  return { namespace: key.slice(0, slash), name: key.slice(slash + 1) };
+}
+
 /**
  * True if clients outside the cluster can reach the Service through a node: by a node port, an external IP, or a
  * load-balancer IP that nodes handle.

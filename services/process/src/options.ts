@@ -208,6 +208,14 @@ export function repeatableNonEmpty(flags: string, description: string, standard:
   return { ...spec, parse };
 }
 
+/** Returns a parser of an option with a fixed set of values; error messages contain `flag`. */
+export function oneOf(flag: string, values: readonly string[]): (text: string) => string {
+  return (text) => {
+    if (values.includes(text)) return text;
+    throw new InvalidArgumentError(`${flag} must be one of ${values.join(", ")}`);
+  };
+}
+
 /** Returns the text unchanged. Errors: InvalidArgumentError if it is empty. */
 export function parseNonEmptyText(text: string): string {
   if (text === "") throw new InvalidArgumentError("the value is empty");

@@ -1,5 +1,5 @@
-// A backend of about a hundred lines, which is right, or wrong in one way: `faulty-client.ts API NODE [FAULT]`. It prints
-// what it has applied, as `kpng conformance protocol --report stdout` expects it.
+// A backend of about a hundred lines, which is right, or wrong in one way: `faulty-client.ts API NODE [FAULT]`. It
+// prints what it has applied, as `kpng conformance protocol --report stdout` expects it.
 import { fromBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { EndpointSchema, Feature, type OpItem, Set as SetName, Sets } from "@kpng/model/gen/localv1/api_pb.ts";

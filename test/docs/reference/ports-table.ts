@@ -1,9 +1,9 @@
 import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
 
 /**
- * Ports that our manifests and documents assign to each backend. They differ from those of kube-proxy (10256, 10249), of
- * other Kubernetes components (kubelet 10248, 10250, 10255; control plane 10257 to 10260) and of each other, so that all
- * can run on one node. The ports for health of service proxies are their defaults.
+ * Ports that our manifests and documents assign to each backend. They differ from those of kube-proxy (10256, 10249),
+ * of other Kubernetes components (kubelet 10248, 10250, 10255; control plane 10257 to 10260) and of each other, so that
+ * all can run on one node. The ports for health of service proxies are their defaults.
  */
 const deploymentPorts = {
   iptables: { healthz: 10_270, metrics: 10_271 },

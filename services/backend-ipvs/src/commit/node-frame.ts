@@ -16,9 +16,9 @@ interface NodeFrameOptions {
  * Whether a frame is installed.
  *
  * - same: iptables prints what it printed after this process had installed the frame.
- * - alike: an earlier run left the same number of rules, with the same digest and jumps. Any rule may have been replaced
- *   since then, because iptables prints rules in a different form from ours. So the caller installs it again, but reports
- *   no difference.
+ * - alike: an earlier run left the same number of rules, with the same digest and jumps. Any rule may have been
+ *   replaced since then, because iptables prints rules in a different form from ours. So the caller installs it again,
+ *   but reports no difference.
  * - different: the caller installs it.
  */
 interface FrameComparison {

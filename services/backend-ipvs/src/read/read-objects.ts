@@ -20,7 +20,9 @@ export interface ReadObjects {
   readonly sets: ReadonlySet<SetRole>;
   /** Whether our interface exists and is up. If it is down, the node does not answer at its addresses. */
   readonly isInterfaceUp: boolean;
-  /** Whether kube-proxy is in ipvs mode: only this mode has the ipset CLUSTER-IP, which it creates first in each sync. */
+  /**
+   * Whether kube-proxy is in ipvs mode: only this mode has the ipset CLUSTER-IP, which it creates first in each sync.
+   */
   readonly hasKubeProxySets: boolean;
 }
 

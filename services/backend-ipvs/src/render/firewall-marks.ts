@@ -63,8 +63,8 @@ export class FirewallMarks {
   }
 
   /**
-   * Releases the marks of all ports of a Service. Must be called before the Service is rendered again, because ports that
-   * it no longer has would keep theirs.
+   * Releases the marks of all ports of a Service. Must be called before the Service is rendered again, because ports
+   * that it no longer has would keep theirs.
    */
   release(service: ServiceKey): void {
     for (const id of this.#idsByService.get(service)?.values() ?? []) this.#taken.delete(id);

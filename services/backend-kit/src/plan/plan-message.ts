@@ -10,7 +10,7 @@ import {
   WatchResponseSchema,
 } from "@kpng/model/gen/kpng/plan/v1/plan_pb.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
+import { type Protocol, type ServiceKey, serviceKey, splitServiceKey } from "@kpng/model/service.ts";
 import { answeringEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type { Frontend, NodePlan, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 
@@ -44,7 +44,7 @@ export function serviceOperation(plan: ServicePlan, view: ServiceView | undefine
 }
 
 export function deleteOperation(key: ServiceKey, family: Family): WatchResponse {
-  return operation({ case: "delete", value: { ...refFields(key), family: families[family] } });
+  return operation({ case: "delete", value: { ...splitServiceKey(key), family: families[family] } });
 }
 
 export function resetOperation(): WatchResponse {
@@ -53,6 +53,19 @@ export function resetOperation(): WatchResponse {
 
 export function syncOperation(revision: bigint): WatchResponse {
   return operation({ case: "sync", value: { revision } });
+}
+
+/** Identifies what an operation replaces: a Service in a family, or the settings of a family. */
+export function subjectOf({ operation }: WatchResponse): string {
+  switch (operation.case) {
+    case "service":
+    case "delete":
+      return `${operation.value.family} ${serviceKey(operation.value)}`;
+    case "node":
+      return `${operation.value.family}`;
+    default:
+      return "";
+  }
 }
 
 /** Returns an operation as one line of JSON with line end, in protobuf's JSON form and with all fields. */
@@ -95,7 +108,7 @@ function podTraffic({ podTraffic: traffic }: NodePlan) {
 function serviceFields(plan: ServicePlan, view: ServiceView | undefined) {
   const { key, family, ports, hairpin, healthCheck } = plan;
   return {
-    ...refFields(key),
+    ...splitServiceKey(key),
     family: families[family],
     ports: ports.map((port) => ({
       name: port.name,
@@ -128,9 +141,4 @@ function frontendFields({ kind, address = "", port, sources, routes }: Frontend,
 function routeFields(route: Route) {
   if (route.kind !== "balance") return { action: route.kind === "drop" ? Action.DROP : Action.REFUSE };
   return { action: Action.BALANCE, set: sets[route.set], isMasqueraded: route.isMasqueraded };
-}
-
-function refFields(key: ServiceKey) {
-  const slash = key.indexOf("/");
-  return { namespace: key.slice(0, slash), name: key.slice(slash + 1) };
 }

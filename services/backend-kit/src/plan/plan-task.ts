@@ -11,7 +11,14 @@ import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "../proxy/rule-se
 import { RuleSets } from "../proxy/rule-sets.ts";
 import { SyncRequests } from "../sync/sync-loop.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import { deleteOperation, nodeOperation, resetOperation, serviceOperation, syncOperation } from "./plan-message.ts";
+import {
+  deleteOperation,
+  nodeOperation,
+  resetOperation,
+  serviceOperation,
+  subjectOf,
+  syncOperation,
+} from "./plan-message.ts";
 
 /** Changes of the plans of both families, which take effect together. */
 export interface PlanBatch {
@@ -37,8 +44,8 @@ interface PlanTaskOptions {
 const addressesEveryMs = 30_000;
 
 /**
- * Returns the task of a backend that passes plans on instead of making rules from them: it follows the view of the node,
- * plans both families as service proxies do, and delivers what changed.
+ * Returns the task of a backend that passes plans on instead of making rules from them: it follows the view of the
+ * node, plans both families as service proxies do, and delivers what changed.
  */
 export function planTask({ name, settings, context, deliver }: PlanTaskOptions): Task {
   const state = new PlanState();
@@ -128,7 +135,7 @@ export class PlanState {
         service === undefined ? deleteOperation(key, family) : serviceOperation(service, plan.view?.(key));
       if (service === undefined) services.delete(key);
       else services.set(key, operation);
-      if (!this.#isWhole) this.#changed.set(`${family} ${key}`, operation);
+      if (!this.#isWhole) this.#changed.set(subjectOf(operation), operation);
     }
   }
 

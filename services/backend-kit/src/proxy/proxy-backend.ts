@@ -1,5 +1,5 @@
 import { type Family, families } from "@kpng/model/address.ts";
-import type { OptionSpec } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
@@ -10,7 +10,7 @@ import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/loca
 import { SyncRequests } from "../sync/sync-loop.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
-import { oneOf, optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
+import { optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
 import type { Destination, ProxyAlternative, ProxyHost, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
 import { proxyTask } from "./proxy-task.ts";
 import type { RuleChange, RuleDifference } from "./rule-set.ts";

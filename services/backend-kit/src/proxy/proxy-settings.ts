@@ -1,5 +1,5 @@
 import { type Family, parseCidr } from "@kpng/model/address.ts";
-import { type OptionSpec, parseDurationMs, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseDurationMs, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import {
   type DetectLocalMode,
@@ -96,14 +96,6 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
     podInterfaceNamePrefix,
     isLoopbackNodePorts: wantsLoopbackNodePorts && hasLoopback,
     nodePortAddresses,
-  };
-}
-
-/** Returns a parser for an option with a fixed set of values. */
-export function oneOf(flag: string, values: readonly string[]): (text: string) => string {
-  return (text) => {
-    if (values.includes(text)) return text;
-    throw new InvalidArgumentError(`${flag} must be one of ${values.join(", ")}`);
   };
 }
 

@@ -1,5 +1,5 @@
-// Helpers for the tests of backends outside this repository, exported as @kpng/backend-kit/testing: a watcher that answers
-// as the test decides, the operations that it sends, and builders of views.
+// Helpers for the tests of backends outside this repository, exported as @kpng/backend-kit/testing: a watcher that
+// answers as the test decides, the operations that it sends, and builders of views.
 export {
   endpoint,
   port,

@@ -1,5 +1,5 @@
-// Program that `run-backend.slow.test.ts` starts: a service proxy without rules, which shows what the kit does for every
-// service proxy. It prints one line for each sync.
+// Program that `run-backend.slow.test.ts` starts: a service proxy without rules, which shows what the kit does for
+// every service proxy. It prints one line for each sync.
 import { backendTask } from "../backend/backend-task.ts";
 import { runBackendCommand } from "../backend/run-backend.ts";
 import { stateOptions } from "../disk/view-keeper.ts";

@@ -1,6 +1,13 @@
-import { addOptions, type OptionSpec, parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
+import {
+  addOptions,
+  type OptionSpec,
+  oneOf,
+  parseNonEmptyText,
+  parsePositiveDurationMs,
+} from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { Command, InvalidArgumentError } from "commander";
+import { aborted } from "@kpng/process/wait.ts";
+import { Command } from "commander";
 import { protocolCases } from "../conformance/protocol-cases.ts";
 import { type CaseResult, formatJUnit, readExceptions, runCase, withException } from "../conformance/run-cases.ts";
 import type { Report } from "../conformance/tested-backend.ts";
@@ -12,7 +19,7 @@ const protocolOptions: readonly OptionSpec[] = [
     description:
       'how the backend says what it has applied: acks (revisions only), or stdout, with a line {"services": {"default/web": ["10.1.0.1"]}} (sorted addresses of endpoints) after each state',
     default: "acks",
-    parse: oneOf("acks", "stdout"),
+    parse: oneOf("--report", ["acks", "stdout"]),
   },
   {
     flags: "--applied <command>",
@@ -39,7 +46,7 @@ const protocolOptions: readonly OptionSpec[] = [
     flags: "-o, --output <format>",
     description: "table, json (one object per case and line) or junit",
     default: "table",
-    parse: oneOf("table", "json", "junit"),
+    parse: oneOf("--output", ["table", "json", "junit"]),
   },
 ];
 
@@ -60,7 +67,7 @@ installed stays, so run one that makes rules in a network namespace or a contain
 Exit code 1 if a case fails, or after an interruption. docs/protocol.md has the rules.
 `;
 
-/** `kpng conformance protocol`: plays a watcher against a backend, in any language, and judges what the backend does. */
+/** `kpng conformance protocol`: plays a watcher against a backend in any language, and judges what the backend does. */
 export function makeConformance(signal: AbortSignal): Command {
   const protocol = addOptions(new Command("protocol"), protocolOptions)
     .description("play a watcher against a backend, and check that it keeps the rules of the protocol")
@@ -84,10 +91,11 @@ async function run(command: readonly string[], options: Options, signal: AbortSi
   const cases = protocolCases.filter(({ id }) => only?.some((one) => isMeant(id, one)) ?? true);
   const settings = { command, report, limitMs: Number(options.timeout) };
   const results: CaseResult[] = [];
+  const interrupted = aborted(signal);
   // The Connect library reports each broken stream there, and the cases break many.
   console.error = () => undefined;
   for (const one of cases) {
-    const outcome = await runCase(one, settings, signal);
+    const outcome = await runCase(one, settings, interrupted);
     if (signal.aborted) break;
     const result = withException(outcome, exceptions);
     results.push(result);
@@ -112,11 +120,4 @@ const words: Readonly<Record<CaseResult["kind"], string>> = {
 function formatLine({ id, rule, kind, reason }: CaseResult): string {
   const indented = reason === "" ? "" : `\n${reason.replaceAll(/^/gm, "               ")}`;
   return `${words[kind]} ${id.padEnd(5)} ${rule}${indented}\n`;
-}
-
-function oneOf(...values: readonly string[]): (text: string) => string {
-  return (text) => {
-    if (values.includes(text)) return text;
-    throw new InvalidArgumentError(`expected ${values.join(", ")}`);
-  };
 }

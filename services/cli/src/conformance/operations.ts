@@ -13,8 +13,8 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { AppliedState } from "./tested-backend.ts";
 
-// The operations that conformance cases send. A state is written as a backend reports it: the addresses of the endpoints
-// of each Service.
+// The operations that conformance cases send. A state is written as a backend reports it: the addresses of the
+// endpoints of each Service.
 
 /** Fields of a sync marker. */
 export type SyncFields = MessageInitShape<typeof EmptyOpSchema>;

@@ -1,6 +1,5 @@
 import { readFileSync } from "node:fs";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { aborted } from "@kpng/process/wait.ts";
 import { NotApplicable, Play, type ProtocolCase, type ProtocolSettings } from "./protocol-cases.ts";
 
 /** Result of one case. */
@@ -13,19 +12,22 @@ export interface CaseResult {
   readonly elapsedMs: number;
 }
 
-/** Runs one case with a backend of its own. */
-export async function runCase(one: ProtocolCase, settings: ProtocolSettings, signal: AbortSignal): Promise<CaseResult> {
+/** Runs one case with a backend of its own. The case fails as soon as `interrupted` resolves. */
+export async function runCase(
+  one: ProtocolCase,
+  settings: ProtocolSettings,
+  interrupted: Promise<void>,
+): Promise<CaseResult> {
   const startMs = performance.now();
   const end = (kind: CaseResult["kind"], reason = ""): CaseResult => {
     return { id: one.id, rule: one.rule, kind, reason, elapsedMs: performance.now() - startMs };
   };
   await using play = await Play.start(settings, one.isSlow);
-  // A run that goes on after a signal fails when its backend is gone.
-  const interrupted = aborted(signal).then(() => Promise.reject(new Error("interrupted")));
   try {
     const running = one.run(play);
+    // After an interruption, nobody waits for the case, and it fails when its backend is gone.
     running.catch(() => undefined);
-    await Promise.race([running, interrupted]);
+    await Promise.race([running, interrupted.then(() => Promise.reject(new Error("interrupted")))]);
     return end("passed");
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
@@ -41,8 +43,8 @@ export async function runCase(one: ProtocolCase, settings: ProtocolSettings, sig
 export type Exceptions = ReadonlyMap<string, string>;
 
 /**
- * Reads a file of exceptions: one case per line, with the reason after the first space; a line that begins with `#` is a comment. Errors:
- * BAD_OPTION for a case that does not exist, or a line without a reason.
+ * Reads a file of exceptions: one case per line, with the reason after the first space; a line that begins with `#` is
+ * a comment. Errors: BAD_OPTION for a case that does not exist, or a line without a reason.
  */
 export function readExceptions(path: string, cases: readonly ProtocolCase[]): Exceptions {
   const lines = readText(path)

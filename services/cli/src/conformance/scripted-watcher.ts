@@ -18,8 +18,8 @@ export class ScriptedWatcher implements AsyncDisposable {
   readonly streams: ScriptedStream[] = [];
   /** If set, a new stream ends with this error before it is in `streams`. */
   refusal: ConnectError | undefined;
-  /** Times at which streams were refused, in milliseconds. */
-  readonly refusedAtMs: number[] = [];
+  /** Number of streams that `refusal` has ended. */
+  refusedCount = 0;
   readonly #opened: EventEmitter;
   readonly #close: () => Promise<void>;
   readonly #cut: () => void;
@@ -43,7 +43,7 @@ export class ScriptedWatcher implements AsyncDisposable {
             watch: (requests, { signal }) => {
               const { refusal } = watcher;
               if (refusal !== undefined) {
-                watcher.refusedAtMs.push(performance.now());
+                watcher.refusedCount += 1;
                 throw refusal;
               }
               const stream = new ScriptedStream(requests, signal);
@@ -100,12 +100,12 @@ export class ScriptedStream {
   /** Requests for batches so far. */
   readonly requests: WatchReq[] = [];
   /** Acknowledgements so far, with their times in milliseconds. */
-  readonly acks: { readonly atMs: number; readonly applied: bigint; readonly failed: bigint }[] = [];
+  readonly acks: { readonly atMs: number; readonly applied: bigint }[] = [];
   /** True once the backend or the connection has ended the stream. */
   isClosed = false;
   readonly #changed = new EventEmitter().setMaxListeners(0);
   #queue: OpItem[] = [];
-  #end: { readonly error: ConnectError | undefined } | undefined;
+  #end: ConnectError | undefined;
 
   constructor(requests: AsyncIterable<WatchReq>, signal: AbortSignal) {
     void this.#read(requests);
@@ -117,7 +117,7 @@ export class ScriptedStream {
       for await (const request of requests) {
         const { Ack: ack } = request;
         if (ack === undefined) this.requests.push(request);
-        else this.acks.push({ atMs: performance.now(), applied: ack.Applied, failed: ack.Failed });
+        else this.acks.push({ atMs: performance.now(), applied: ack.Applied });
         this.#changed.emit("change");
       }
     } catch {
@@ -138,8 +138,8 @@ export class ScriptedStream {
   }
 
   /** Ends the stream after what has been sent, by default as a server does that is stopping. */
-  end(error: ConnectError | undefined = new ConnectError("the watcher is stopping", Code.Unavailable)): void {
-    this.#end = { error };
+  end(error = new ConnectError("the watcher is stopping", Code.Unavailable)): void {
+    this.#end = error;
     this.#changed.emit("change");
   }
 
@@ -159,10 +159,7 @@ export class ScriptedStream {
       this.#queue = [];
       yield* queue;
       if (queue.length > 0) continue;
-      if (this.#end !== undefined) {
-        if (this.#end.error !== undefined) throw this.#end.error;
-        return;
-      }
+      if (this.#end !== undefined) throw this.#end;
       await once(this.#changed, "change");
     }
   }

@@ -256,7 +256,9 @@ function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
 /** Selects rows by `--selector`. The watcher sends all rows, because its requests have no field for labels. */
 export class RowSelection<T extends object> {
   readonly #selector: LabelSelector | undefined;
-  /** Keys of the selected rows that a watch has shown; a `delete` is printed only for these. Empty without a selector. */
+  /**
+   * Keys of the selected rows that a watch has shown; a `delete` is printed only for these. Empty without a selector.
+   */
   readonly #shown = new Set<string>();
 
   constructor({ selector }: Options) {

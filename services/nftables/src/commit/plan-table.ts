@@ -138,8 +138,9 @@ function putPick({ table }: ServiceElements, name: string): void {
 
 /**
  * Returns the names of the pick chains that new elements need, each once. A pick chain chooses one of a fixed number of
- * endpoints at random, e.g. `pick_3` one of three. All Services with that number of endpoints share the chain. It is never
- * removed: packets may be on their way to it, the number returns with the next rollout, and there are few numbers.
+ * endpoints at random, e.g. `pick_3` one of three. All Services with that number of endpoints share the chain. It is
+ * never removed: packets may be on their way to it, the number returns with the next rollout, and there are few
+ * numbers.
  */
 function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();

@@ -132,7 +132,9 @@ export type FrontendKind =
    */
   | "local";
 
-/** In the order of their numbers, which the rules compare with `>=` and `<` (`balanceChains`): "local" is the highest. */
+/**
+ * In the order of their numbers, which the rules compare with `>=` and `<` (`balanceChains`): "local" is the highest.
+ */
 const kinds: readonly FrontendKind[] = ["plain", "masqueradeUnlessPod", "masquerade", "local"];
 
 /** Bits of a packed set, from the lowest: 13 for the number of endpoints, 17 for the id, 2 for the kind. */
@@ -177,7 +179,7 @@ export function unpackSet(value: number): PackedSet {
 }
 
 /**
- * The lowest id of an endpoint in `sticky_endpoints`, chosen so that an endpoint id is never mistaken for a packed set id
- * without its kind.
+ * The lowest id of an endpoint in `sticky_endpoints`, chosen so that an endpoint id is never mistaken for a packed set
+ * id without its kind.
  */
 export const firstEndpointId = 0x8000_0000;

@@ -1,4 +1,5 @@
 import { shareConditions } from "@kpng/model/shared-values.ts";
+import { makeRandomBelow } from "@kpng/process/random.ts";
 import type { ObjectChange } from "../source.ts";
 import { makeEndpoints, makeService, makeSlices, namespace, type SyntheticShape } from "./synthetic.ts";
 
@@ -22,14 +23,14 @@ interface ServiceState {
 }
 
 /**
- * Yields an endless sequence of changes: 80 % change the readiness of an endpoint, 15 % replace all pods of a Service, and
- * 5 % delete a Service or create it again. At most a tenth of the Services is deleted at a
- * time. The sequence depends only on the shape and on `random`, which returns numbers from 0 up to but not including 1.
+ * Yields an endless sequence of changes: 80 % change the readiness of an endpoint, 15 % replace all pods of a Service,
+ * and 5 % delete a Service or create it again. At most a tenth of the Services is deleted at a time. The sequence
+ * depends only on the shape and on `random`, which returns numbers from 0 up to but not including 1.
  */
 export function* randomChanges(shape: SyntheticShape, random: () => number): Generator<SimulatedChange, never, void> {
   const states = new Map<number, ServiceState>();
   const deleted: number[] = [];
-  const below = (limit: number): number => Math.floor(random() * limit);
+  const below = makeRandomBelow(random);
   const slicesOf = (index: number, { generation, unready }: ServiceState) => {
     const conditions = shareConditions(false, false, false);
     const endpoints = makeEndpoints(index, shape, generation).map((endpoint, at) =>
@@ -42,14 +43,14 @@ export function* randomChanges(shape: SyntheticShape, random: () => number): Gen
     const again = kind === 19 && (deleted.length > shape.services / 10 || below(2) === 0) ? deleted.shift() : undefined;
     const index = again ?? below(shape.services);
     const state = states.get(index) ?? { generation: 0, unready: undefined, isDeleted: false };
+    // Only `again` may name a deleted Service.
+    if (state.isDeleted && again === undefined) continue;
     states.set(index, state);
     const service = `service-${index}`;
     if (again !== undefined) {
       state.isDeleted = false;
       const put: ObjectChange = { kind: "put-service", service: makeService(index) };
       yield { kind: "creation", service, changes: [put, ...slicesOf(index, state)] };
-    } else if (state.isDeleted) {
-      // Another Service is chosen instead.
     } else if (kind === 19) {
       if (deleted.length >= shape.services / 10) continue;
       state.isDeleted = true;

@@ -28,8 +28,8 @@ const reportEveryMs = 10_000;
 const minIntervalMs = 5;
 
 /**
- * Fills the sink with a synthetic cluster, and then changes it at a constant rate: the same changes in the same order for
- * the same random numbers. This is the source of `kpng simulate`, for trying backends and for benchmarks.
+ * Fills the sink with a synthetic cluster, and then changes it at a constant rate: the same changes in the same order
+ * for the same random numbers. This is the source of `kpng simulate`, for trying backends and for benchmarks.
  */
 export function simulateSource(options: SimulateSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

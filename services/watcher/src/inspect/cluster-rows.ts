@@ -11,7 +11,7 @@ import {
   ServiceSchema,
   TrafficPolicy as TrafficPolicyMessage,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import type { Protocol, Service, TrafficPolicy } from "@kpng/model/service.ts";
+import { type Protocol, type Service, splitServiceKey, type TrafficPolicy } from "@kpng/model/service.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
 import { isDraining } from "../view/choose-endpoints.ts";
 
@@ -23,8 +23,8 @@ export interface ServiceFilter {
 
 /** True if a key of the form `namespace/name` matches the filter. */
 export function matchesService(key: string, { namespace, name }: ServiceFilter): boolean {
-  const slash = key.indexOf("/");
-  return (namespace === "" || key.slice(0, slash) === namespace) && (name === "" || key.slice(slash + 1) === name);
+  const parts = splitServiceKey(key);
+  return (namespace === "" || parts.namespace === namespace) && (name === "" || parts.name === name);
 }
 
 /** Returns the matching keys after `after`, sorted. O(keys), or O(1) if namespace and name are given. */

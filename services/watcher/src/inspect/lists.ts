@@ -3,7 +3,7 @@ import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { clusterIdOf } from "@kpng/model/forward.ts";
 import { GetStatusResponseSchema, type InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
+import { type ServiceKey, splitServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import { countObjects, slicesOf } from "../store/snapshot.ts";
@@ -137,8 +137,8 @@ export function listMethods(context: InspectContext) {
         const { rows, nextPageToken } = fill(page, keys, (key) => {
           const slices = slicesOf(snapshot, key as ServiceKey);
           if (!slices.some(({ endpoints }) => endpoints.some((one) => matchesEndpoint(one, text)))) return [];
-          const [namespace = "", name = ""] = key.split("/");
-          return explainService({ namespace, name, service: snapshot.services.get(key), slices }, node, proxyName)
+          const subject = { ...splitServiceKey(key), service: snapshot.services.get(key), slices };
+          return explainService(subject, node, proxyName)
             .filter(({ isUsed }) => !onlyUnused || !isUsed)
             .filter(({ address, pod }) => text === "" || text === address || text === pod)
             .map((decision) => decisionRow(decision));

@@ -6,7 +6,9 @@ import type { ServeOptions } from "../stream/serve/call-handler.ts";
 import { dialHttp2, RawWatch } from "./raw-watch.ts";
 import { serveStore, type TestServer } from "./serve-store.ts";
 
-/** A store with one Service and the node `n1`, a server on it, and Watch calls to the server, which end with the test. */
+/**
+ * A store with one Service and the node `n1`, a server on it, and Watch calls to the server, which end with the test.
+ */
 export class WatchedServer {
   readonly store = new Store();
   readonly #streams: RawWatch[] = [];
@@ -69,7 +71,9 @@ export class WatchedServer {
   }
 }
 
-/** Opens a Watch stream for these nodes, and waits for its first message. `ended` rejects with the reason when it ends. */
+/**
+ * Opens a Watch stream for these nodes, and waits for its first message. `ended` rejects with the reason when it ends.
+ */
 export async function openStream(
   transport: Transport,
   ...nodeNames: string[]

@@ -15,8 +15,8 @@ const conditions = {
 const nodes: Readonly<Record<string, string>> = { a: "here", b: "there", c: "far", d: "here" };
 
 /**
- * Parses an endpoint. *Shape:* its name, which says its node, then its state if it is not ready, and its hints for zones
- * and nodes, e.g. `a`, `b:draining`, `c/z1/@far`.
+ * Parses an endpoint. *Shape:* its name, which says its node, then its state if it is not ready, and its hints for
+ * zones and nodes, e.g. `a`, `b:draining`, `c/z1/@far`.
  */
 function parseEndpoint(text: string): Named {
   const [head = "", ...hints] = text.split("/");

@@ -23,7 +23,8 @@ type ItemBytes = ReadonlyMap<string, string>;
 
 /**
  * Returns the items of a subscriber after it applied changes to `before`, as a node does. Throws for an endpoint before
- * its Service, and for a Delete outside a batch of an item that the subscriber never had; see BatchOp in the proto file.
+ * its Service, and for a Delete outside a batch of an item that the subscriber never had; see BatchOp in the proto
+ * file.
  */
 function applied(before: ItemBytes, changes: Changes): ItemBytes {
   const items = new Map(before);
