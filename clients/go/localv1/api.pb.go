@@ -2560,7 +2560,7 @@ const file_localv1_api_proto_rawDesc = "" +
 	"\x03UDP\x10\x02\x12\b\n" +
 	"\x04SCTP\x10\x0327\n" +
 	"\x04Sets\x12/\n" +
-	"\x05Watch\x12\x11.localv1.WatchReq\x1a\x0f.localv1.OpItem(\x010\x01B\x1eZ\x1csigs.k8s.io/kpng/api/localv1b\x06proto3"
+	"\x05Watch\x12\x11.localv1.WatchReq\x1a\x0f.localv1.OpItem(\x010\x01B1Z/github.com/kpng-project/kpng/clients/go/localv1b\x06proto3"
 
 var (
 	file_localv1_api_proto_rawDescOnce sync.Once
