@@ -45,6 +45,7 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
   for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
   command.addCommand(local);
   for (const one of makeInspectSource(source, signal)) command.addCommand(one);
+  for (const one of source.more?.(signal) ?? []) command.addCommand(one);
   return command;
 }
 

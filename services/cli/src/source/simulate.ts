@@ -1,7 +1,8 @@
-import { parseWholeNumber } from "@kpng/process/options.ts";
+import { oneOf, parseWholeNumber } from "@kpng/process/options.ts";
 import { makeRandom } from "@kpng/process/random.ts";
-import { simulateSource } from "@kpng/source/simulate/simulate-source.ts";
+import { type ClusterFault, clusterFaults, simulateSource } from "@kpng/source/simulate/simulate-source.ts";
 import { InvalidArgumentError } from "commander";
+import { makeSimulateNodes } from "../fleet/simulate-nodes.ts";
 import type { SourceCommand } from "./source-command.ts";
 
 /** `kpng simulate`: a synthetic cluster that changes all the time, for trying backends without a cluster. */
@@ -38,12 +39,24 @@ export const simulateCommand: SourceCommand = {
       default: 1,
       parse: parseWholeNumber("--seed", 0, 2 ** 31 - 1),
     },
+    {
+      flags: "--fault <name>",
+      description: `what goes wrong, 20 s after the start and after the last time: ${Object.keys(clusterFaults).join(" or ")}`,
+      parse: oneOf("--fault", Object.keys(clusterFaults)),
+    },
   ],
   examples: `
+Faults:
+${Object.entries(clusterFaults)
+  .map(([name, text]) => `  ${name.padEnd(15)}${text}`)
+  .join("\n")}
+
 Examples:
   kpng simulate --services 5000 --endpoints 10 --nodes 100 --changes 50/s to-api
   kpng simulate --changes 0 get services
+  kpng simulate nodes --count 1000 --api 127.0.0.1:12090
 `,
+  more: (signal) => [makeSimulateNodes(signal)],
   make: (options, sink, context) =>
     simulateSource({
       shape: {
@@ -54,6 +67,7 @@ Examples:
       // A query that does not watch is about the cluster at its start.
       rate: options.isQuery === true && options.watch !== true ? 0 : Number(options.changes),
       random: makeRandom(Number(options.seed)),
+      fault: options.fault as ClusterFault | undefined,
       sink,
       ...context,
     }),

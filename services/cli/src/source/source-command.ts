@@ -3,6 +3,7 @@ import { type DecodeOptions, defaultNodeLabels, makeDecodeOptions } from "@kpng/
 import type { KubeConnection } from "@kpng/source/kube/connection.ts";
 import { standardStaleAfterMs } from "@kpng/source/probe-server.ts";
 import type { ClusterSink, Source } from "@kpng/source/source.ts";
+import type { Command } from "commander";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
 /** A command that reads the cluster's objects from some source: `kpng NAME to-…`. */
@@ -12,6 +13,8 @@ export interface SourceCommand {
   readonly examples: string;
   /** True if the objects come from a server, which may be unreachable. Default false. */
   readonly asksServer?: boolean | undefined;
+  /** Commands beside the sinks. Default: none. */
+  readonly more?: ((signal: AbortSignal) => readonly Command[]) | undefined;
   /** Connects to the API server; undefined if the command has no options for that. */
   readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
   /** Returns the source. `options.isQuery` is true for `kpng SOURCE get` and other queries, which `makeSource` adds. */

@@ -3,6 +3,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { makeRandom } from "@kpng/process/random.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { expect, test } from "vitest";
+import type { ClusterSink } from "../source.ts";
 import { randomChanges } from "./random-changes.ts";
 import { simulateSource } from "./simulate-source.ts";
 import { makeCluster } from "./synthetic.ts";
@@ -66,4 +67,28 @@ test("the source makes as many changes as the time allows, also if it was held u
   expect(revisions.length).toBeGreaterThan(15);
   expect(revisions.length).toBeLessThan(25);
   expect([...store.snapshot.slicesByService.values()]).toEqual(counts);
+});
+
+test.each([
+  ["mass-deletion", [40, 0, 40, 0, 40]],
+  ["older", [40, 40, 40]],
+] as const)("the fault %s replaces the state every 20 s", async (fault, expected) => {
+  let nowMs = 0;
+  const stop = new AbortController();
+  const counts: number[] = [];
+  const sink: ClusterSink = new Store();
+  sink.replace = ({ services = [] }) => void counts.push(services.length);
+  const clock = {
+    nowMs: () => nowMs,
+    wait: async (ms: number) => {
+      nowMs += ms;
+      if (nowMs >= 51_000) stop.abort();
+    },
+  };
+  const log = createLog("error", () => undefined);
+  const source = simulateSource({
+    ...{ shape, fault, rate: 0, random: makeRandom(1), sink, clock, log, health: new Health() },
+  });
+  await source.run(stop.signal);
+  expect(counts).toEqual(expected);
 });

@@ -7,8 +7,25 @@ import type { ClusterSink, Source } from "../source.ts";
 import { type ChangeKind, randomChanges } from "./random-changes.ts";
 import { makeCluster, type SyntheticShape } from "./synthetic.ts";
 
+/** What happens to a simulated cluster again and again, {@link faultEveryMs} after the last time, by name. */
+export const clusterFaults = {
+  "mass-deletion": "all Services are deleted in one change, and created again 5 s later; changes go on meanwhile",
+  older: "the cluster is again as it was at the start, as after the restore of a backup",
+} as const;
+
+/** Name of a fault. */
+export type ClusterFault = keyof typeof clusterFaults;
+
+/** Interval of faults, in milliseconds. */
+const faultEveryMs = 20_000;
+
+/** Time that Services are away in a mass deletion, in milliseconds. */
+const deletedForMs = 5_000;
+
 export interface SimulateSourceOptions {
   readonly shape: SyntheticShape;
+  /** Default: none. */
+  readonly fault?: ClusterFault | undefined;
   /** Changes per second; 0 for none. */
   readonly rate: number;
   /** Returns numbers from 0 up to but not including 1. */
@@ -35,12 +52,14 @@ export function simulateSource(options: SimulateSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
 }
 
+const origin = () => ({ source: "simulate", receivedAtMs: wallClockMs() });
+
 async function run(options: SimulateSourceOptions, signal: AbortSignal): Promise<void> {
   const { shape, rate, random, sink, log, health, clock = realClock } = options;
-  const origin = () => ({ source: "simulate", receivedAtMs: wallClockMs() });
   sink.replace(makeCluster(shape), origin());
   health.setReady(part);
   log.info("cluster simulated", { ...shape });
+  const faults = options.fault === undefined ? undefined : repeatFault(options.fault, options, signal);
   const changes = randomChanges(shape, random);
   const startMs = clock.nowMs();
   let count = 0;
@@ -67,4 +86,21 @@ async function run(options: SimulateSourceOptions, signal: AbortSignal): Promise
     log.info("changes simulated", { ...counts, ...(lostCount > 0 ? { lost: lostCount } : {}) });
   }
   await aborted(signal);
+  await faults;
+}
+
+/** Repeats a fault until `signal` aborts. The changes in between start from the cluster before it. */
+async function repeatFault(fault: ClusterFault, options: SimulateSourceOptions, signal: AbortSignal): Promise<void> {
+  const { shape, sink, log, clock = realClock } = options;
+  while (!signal.aborted) {
+    await clock.wait(faultEveryMs, signal);
+    if (signal.aborted) return;
+    log.info("fault simulated", { fault });
+    if (fault === "mass-deletion") {
+      const { nodes } = makeCluster(shape);
+      sink.replace({ services: [], slices: [], nodes }, origin());
+      await clock.wait(deletedForMs, signal);
+    }
+    sink.replace(makeCluster(shape), origin());
+  }
 }
