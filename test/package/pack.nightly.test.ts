@@ -7,6 +7,7 @@ import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watche
 import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { programFile } from "../process/program-file.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
 
@@ -56,6 +57,36 @@ test("a backend of five lines runs on the installed package", async (context) =>
   const program = startProgram(pathToFileURL(path), ["--api", watcher.address, "--once"]);
   expect(await program.ended, program.stderr()).toBe(0);
   expect(program.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
+});
+
+test("examples/typescript runs on the installed package", async (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  cpSync(join(repository, "examples/typescript/main.ts"), join(folder, "print.ts"));
+  await using watcher = await startFakeWatcher((request) =>
+    request.index === 0 ? readCapture("local-n1") : silence(request),
+  );
+  const program = startProgram(pathToFileURL(join(folder, "print.ts")), ["--api", watcher.address, "--once"]);
+  expect(await program.ended, program.stderr()).toBe(0);
+  expect(program.stdout()).toBe("default/noeps 10.0.0.2 -> \ndefault/web 10.0.0.1 -> 10.1.0.3,10.1.0.1,10.1.0.2\n");
+});
+
+const hasJq = spawnSync("jq", ["--version"]).status === 0;
+test.skipIf(!hasJq)(`examples/shell runs with kpng-callout${hasJq ? "" : " (skipped: no jq)"}`, () => {
+  const words = [
+    "file",
+    "-i",
+    "test/fixtures/kpng/input.yaml",
+    "to-local",
+    "to-callout",
+    "--node-name",
+    "n1",
+    "--once",
+  ];
+  const args = [programFile("cli"), ...words, "--callout", "examples/shell/print.sh"];
+  const { stdout } = spawnSync(process.execPath, args, { cwd: repository, encoding: "utf8" });
+  expect(stdout).toBe(
+    'default/noeps ["10.0.0.2"] -> []\ndefault/web ["10.0.0.1"] -> ["10.1.0.3","10.1.0.1","10.1.0.2"]\n',
+  );
 });
 
 test("a backend with an option of its own passes its test with the kit's watcher", async (context) => {
