@@ -512,7 +512,8 @@ function show() {
   const text = filter.value.trim().toLowerCase();
   const matching = rows.filter((row) => row.text.toLowerCase().includes(text));
   showRows(matching.slice(0, maxShown));
-  const counts = matching.length === rows.length ? `${rows.length} rows` : `${matching.length} of ${rows.length} rows`;
+  const all = rows.length === 0 ? "none" : `${rows.length} rows`;
+  const counts = matching.length === rows.length ? all : `${matching.length} of ${rows.length} rows`;
   setText("count", matching.length > maxShown ? `${counts}; the first ${maxShown} are shown` : counts);
   const facts = el(
     "dl",
