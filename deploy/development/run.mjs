@@ -22,6 +22,7 @@ const debianPackages = {
   setpriv: "util-linux",
   ping: "iputils-ping",
   "/usr/lib/cni/bridge": "containernetworking-plugins",
+  "/usr/lib/frr/bgpd": "frr",
   "/bin/busybox": "busybox-static",
   dockerd: "docker.io",
   "docker-compose": "docker-compose",

@@ -1,8 +1,9 @@
 import { chmodSync, cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type BuildOptions, build } from "esbuild";
+import { laboratoryPrograms } from "../../services/laboratory/src/program-path.ts";
 
 /**
  * Bundles the programs, as the images contain them: one file for each program, and shared files for code that only some
@@ -68,12 +69,28 @@ const mains = {
   "kpng-plan": "services/backend-plan/src/main.ts",
 };
 
+const ofLaboratory = laboratoryPrograms.map((file) => `services/laboratory/src/${file}`);
+
+/** Programs that processes of a laboratory run, which a bundle has in the folder `laboratory`. */
+export const laboratoryEntries: Readonly<Record<string, string>> = Object.fromEntries(
+  ofLaboratory.filter((file) => file.endsWith(".ts")).map((file) => [`laboratory/${basename(file, ".ts")}`, file]),
+);
+
+/** Copies the programs of a laboratory that are not bundled. */
+export function copyLaboratory(folder: string): void {
+  for (const file of ofLaboratory.filter((each) => !each.endsWith(".ts"))) {
+    cpSync(join(bundleOptions.absWorkingDir, file), join(folder, "laboratory", basename(file)));
+  }
+}
+
 /**
  * Writes the programs to `folder`. Beside them are koffi, whose native module cannot be bundled, and a list of all npm
  * packages inside, with their license texts.
  */
 async function bundlePrograms(folder: string, nodeModules: string): Promise<void> {
-  const { metafile } = await build({ ...bundleOptions, entryPoints: mains, outdir: folder, metafile: true });
+  const entryPoints = { ...mains, ...laboratoryEntries };
+  const { metafile } = await build({ ...bundleOptions, entryPoints, outdir: folder, metafile: true });
+  copyLaboratory(folder);
   for (const name of Object.keys(mains)) chmodSync(join(folder, `${name}.mjs`), 0o755);
   const isNeeded = (from: string): boolean => !/\/koffi\/(vendor|lib|doc)$|\.(cc|hh|inc|S|asm)$/.test(from);
   const koffi = ["koffi", ...readdirSync(join(nodeModules, "@koromix")).map((name) => `@koromix/${name}`)];

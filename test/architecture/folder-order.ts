@@ -17,7 +17,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
     ...["state-file", "inspect", "page"],
   ],
   "service-plan": [],
-  laboratory: [".", "agent"],
+  laboratory: [".", "agent", "scenario", "check"],
   "backend-kit": [
     ...["types", "exec", "sysctl", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
     ...["observe", "conntrack", "health-check", "inspect", "config", "backend", "proxy", "plan", "."],
@@ -32,7 +32,18 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-plan": [],
   "backend-userspace": ["traffic", "balance", "relay", "listen", "entry", "rules"],
   cli: [
-    ...["context", "source", "sink", "certificates", "inspect/print", "inspect", "cluster", "conformance", "commands"],
+    ...[
+      "context",
+      "fleet",
+      "source",
+      "sink",
+      "certificates",
+      "inspect/print",
+      "inspect",
+      "cluster",
+      "conformance",
+      "commands",
+    ],
   ],
 };
 

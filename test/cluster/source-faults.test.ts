@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { relay } from "@kpng/laboratory/relay.ts";
 import { beforeAll, describe, onTestFinished, test } from "vitest";
 import type { KubeConnection } from "../../services/source/src/kube/connection.ts";
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
 import { portOf } from "./ports.ts";
-import { relay } from "./relay.ts";
 import { type RecordingSink, sourceStarter } from "./run-source.ts";
 
 const sliceNames = Array.from({ length: 20 }, (_, index) => `slice-${String(index).padStart(2, "0")}`);

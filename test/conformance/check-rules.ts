@@ -1,7 +1,4 @@
-import { isIn } from "@kpng/model/address.ts";
-import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/testing/outcomes.ts";
-import { parseRuleset } from "../packet-tracer/parse-ruleset.ts";
-import { type TracedNode, trace } from "../packet-tracer/trace.ts";
+import type { ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
 import {
   type ConcretePacket,
   concretePackets,
@@ -10,10 +7,13 @@ import {
   type Packet,
   type Sender,
   senderAddress,
-} from "../scenario/packet.ts";
-import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
-import type { ProxyName } from "../scenario/proxy-name.ts";
-import type { Scenario } from "../scenario/scenario.ts";
+} from "@kpng/laboratory/scenario/packet.ts";
+import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "@kpng/laboratory/scenario/places.ts";
+import type { Scenario } from "@kpng/laboratory/scenario/scenario.ts";
+import { isIn } from "@kpng/model/address.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/service-plan/testing/outcomes.ts";
+import { parseRuleset } from "../packet-tracer/parse-ruleset.ts";
+import { type TracedNode, trace } from "../packet-tracer/trace.ts";
 
 /** Rules of n1 by family, in the format of iptables-save. */
 type RulesText = Readonly<Record<Family, string>>;
@@ -22,15 +22,15 @@ type RulesText = Readonly<Record<Family, string>>;
  * Traces a scenario's packets through the rules of a proxy, and returns a line for each packet with an unexpected
  * result.
  */
-export function checkRules(rules: RulesText, scenario: Scenario, proxy: ProxyName): readonly string[] {
+export function checkRules(rules: RulesText, scenario: Scenario, profile: ProxyProfile): readonly string[] {
   const rulesets = { v4: parseRuleset(rules.v4), v6: parseRuleset(rules.v6) };
-  const packets = scenario.packets.flatMap((packet) => concretePackets(scenario.state, packet, proxy));
+  const packets = scenario.packets.flatMap((packet) => concretePackets(scenario, packet, profile));
   return packets.flatMap((concrete) => {
     const { packet, family, protocol, address } = concrete;
     const outcomes = trace(rulesets[family], nodes[family], firstPacket(concrete));
     if (isAsSaid(outcomes, concrete)) return [];
     const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
-    return [`${said}: should be ${describeOutcome(packet)}; found ${JSON.stringify(outcomes)}`];
+    return [`${said}: should be ${describeOutcome(packet, concrete.reason)}; found ${JSON.stringify(outcomes)}`];
   });
 }
 

@@ -1,10 +1,5 @@
-import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import type { ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
-import type { ExplainSettings } from "@kpng/watcher/inspect/find-frontend.ts";
-import { Store } from "@kpng/watcher/store/store.ts";
-import { describe, expect, test } from "vitest";
-import type { State } from "../scenario/manifest.ts";
+import { ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import {
   type ConcretePacket,
   concretePackets,
@@ -13,11 +8,17 @@ import {
   localhost,
   type Packet,
   senderAddress,
-} from "../scenario/packet.ts";
-import { boundAddress, gateways, hosts, podCIDRs } from "../scenario/places.ts";
-import type { Scenario, Settings } from "../scenario/scenario.ts";
-import { scenarios } from "../scenario/scenarios.ts";
-import { updates } from "../scenario/updates.ts";
+} from "@kpng/laboratory/scenario/packet.ts";
+import { boundAddress, gateways, hosts, podCIDRs } from "@kpng/laboratory/scenario/places.ts";
+import type { Scenario, Settings } from "@kpng/laboratory/scenario/scenario.ts";
+import { scenarios } from "@kpng/laboratory/scenario/scenarios.ts";
+import { updates } from "@kpng/laboratory/scenario/updates.ts";
+import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import type { ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
+import type { ExplainSettings } from "@kpng/watcher/inspect/find-frontend.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { describe, expect, test } from "vitest";
 import { objectsOfState } from "./view-of-state.ts";
 
 // test/kernel verifies the results of these scenarios with the real kube-proxy.
@@ -58,7 +59,7 @@ function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly str
     "::1",
   ];
   return packets
-    .flatMap((packet) => concretePackets(state, packet, "kube-proxy"))
+    .flatMap((packet) => concretePackets({ state, settings }, packet, ProxyProfile.kubeProxy))
     .flatMap((concrete) => {
       const { packet, family, protocol, address, port } = concrete;
       const isOwn = own(family).includes(address);

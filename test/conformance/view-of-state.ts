@@ -1,3 +1,5 @@
+import { nodes } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { decodeNode } from "@kpng/source/decode/decode-node.ts";
@@ -5,8 +7,6 @@ import { decodeService } from "@kpng/source/decode/decode-service.ts";
 import { decodeSlice } from "@kpng/source/decode/decode-slice.ts";
 import { type Decoded, makeDecodeOptions, showPath } from "@kpng/source/decode/decoded.ts";
 import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
-import { nodes } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
 
 const decodeOptions = makeDecodeOptions({ serviceAnnotations: ["kpng.io/*"] });
 

@@ -3,10 +3,11 @@ import { existsSync, mkdirSync, rmdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { cgroupMount } from "@kpng/laboratory/check/node-cgroup.ts";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
 import { until } from "../cluster/until.ts";
-import { cgroupMount, whyNoBpf } from "../kernel/laboratory/bpf.ts";
+import { whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.ts";
 import { buildImage } from "./docker-images.ts";
 

@@ -1,24 +1,24 @@
+import { checkPackets } from "@kpng/laboratory/check/check-packets.ts";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { served, servedWays } from "@kpng/laboratory/check/served-state.ts";
+import { Traffic } from "@kpng/laboratory/check/traffic.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import { afterEach, expect, test } from "vitest";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
-import type { RunningBackend } from "./backends.ts";
-import { checkPackets } from "./check-packets.ts";
-import type { IptablesVariant } from "./laboratory/legacy-tools.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
-import { served, servedWays } from "./served-state.ts";
-import { Traffic } from "./traffic.ts";
+import { buildVariant, type IptablesVariant } from "./laboratory/legacy-tools.ts";
 
 /** A proxy that a node moves from and back to. */
 interface OtherProxy {
   readonly name: string;
   /** Reason why it cannot run here; undefined if it can. */
   readonly whyNot?: string | undefined;
-  readonly start: (world: TwoNodes) => Promise<RunningBackend>;
+  readonly start: (world: TwoNodes) => Promise<CommandProxy>;
 }
 
 /** The proxy that a node moves to. */
 interface NewProxy {
   readonly name: string;
-  readonly start: (world: TwoNodes) => Promise<RunningBackend>;
+  readonly start: (world: TwoNodes) => Promise<CommandProxy>;
   /** Default "nft". */
   readonly variant?: IptablesVariant;
   /** Returns true if something of it is installed on n1. */
@@ -41,7 +41,7 @@ export const kubeProxies: readonly OtherProxy[] = [
  */
 export function testMigrations(ours: NewProxy, others: readonly OtherProxy[]): void {
   let world: TwoNodes | undefined;
-  let running: readonly RunningBackend[] = [];
+  let running: readonly CommandProxy[] = [];
   afterEach(async () => {
     for (const each of running) await each.close();
     await world?.close();
@@ -56,7 +56,7 @@ export function testMigrations(ours: NewProxy, others: readonly OtherProxy[]): v
       continue;
     }
     test(`from ${name}: no packet is lost, rejected or sent to another endpoint at any step`, async () => {
-      const lab = await buildTwoNodes(ours.variant);
+      const lab = await buildVariant(ours.variant);
       world = lab;
       const theirs = await start(lab);
       running = [theirs];
@@ -64,11 +64,11 @@ export function testMigrations(ours: NewProxy, others: readonly OtherProxy[]): v
       running = [theirs, own];
       await theirs.start({}, served.state);
       const traffic = await Traffic.start(lab, served.state, servedWays);
-      const after = async (step: string, proxy = own.proxy): Promise<void> => {
-        const [moved, wrong] = [unexpected(await traffic.look()), await checkPackets(lab, served, proxy)];
+      const after = async (step: string, profile = own.profile): Promise<void> => {
+        const [moved, wrong] = [unexpected(await traffic.look()), await checkPackets(lab, served, profile)];
         expect({ moved, wrong }, step).toEqual({ moved: [], wrong: [] });
       };
-      await after("the other proxy serves", theirs.proxy);
+      await after("the other proxy serves", theirs.profile);
 
       await own.start({}, served.state);
       expect(await ours.isInstalled(lab)).toBe(true);
@@ -85,7 +85,7 @@ export function testMigrations(ours: NewProxy, others: readonly OtherProxy[]): v
       await theirs.apply(served.state);
       await after(`${ours.name} has stopped`);
       await own.cleanUp();
-      await after(`${ours.name} --cleanup has run`, theirs.proxy);
+      await after(`${ours.name} --cleanup has run`, theirs.profile);
       expect(await ours.isInstalled(lab)).toBe(false);
 
       const { wrong, answeredProbes } = await traffic.end();

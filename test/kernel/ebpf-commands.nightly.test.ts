@@ -7,14 +7,14 @@ import { fileURLToPath } from "node:url";
 import { readEbpfSettings } from "@kpng/backend-ebpf/backend.ts";
 import { BpfMap } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { mapLayouts } from "@kpng/backend-ebpf/layout/layout.ts";
+import { cgroupMount, mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { descendants } from "@kpng/laboratory/node-process.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
-import { descendants } from "../scale/proc.ts";
 import { describeBpf } from "./describe-bpf.ts";
 import { killPoints, killSeed } from "./kill-points.ts";
-import { cgroupMount, mountBpf } from "./laboratory/bpf.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 const main = programFile("cli");

@@ -1,15 +1,16 @@
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { Traffic, type TrafficOptions } from "@kpng/laboratory/check/traffic.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { web } from "@kpng/laboratory/scenario/build.ts";
+import { balancer, everywhere, inside, nodePort } from "@kpng/laboratory/scenario/everywhere.ts";
+import { addressOf, clusterIP, n1, pod } from "@kpng/laboratory/scenario/packet.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { web } from "../scenario/build.ts";
-import { balancer, everywhere, inside, nodePort } from "../scenario/everywhere.ts";
-import { addressOf, clusterIP, n1, pod } from "../scenario/packet.ts";
-import { type KpngProxy, kpngEbpf } from "./backend/kpng-proxy.ts";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { describeBpf } from "./describe-bpf.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
-import { Traffic, type TrafficOptions } from "./traffic.ts";
 
 describeBpf(`traffic through kpng-ebpf continues`, () => {
   let world: TwoNodes;
-  let backend: KpngProxy;
+  let backend: CommandProxy;
   const args: string[] = ["--nftables-sync-period", "1s"];
   const both = web(everywhere, ["b", "c"]);
   const ways = [inside, nodePort, balancer, { from: n1, to: clusterIP("web"), port: 80 }];
@@ -39,11 +40,6 @@ describeBpf(`traffic through kpng-ebpf continues`, () => {
     const found = await world.laboratory.run("n1", ["sh", "-c", script, world.laboratory.folder]);
     return found.split("\n").filter(Boolean).sort();
   }
-
-  test("while it is stopped, and through its start, which replaces the programs", () =>
-    expectUnnoticed(() => backend.restart("SIGTERM")));
-
-  test("when it is killed and restarted", () => expectUnnoticed(() => backend.restart("SIGKILL")));
 
   test("through maps of another size, which replace the old ones together with the programs", async () => {
     const before = await pins();

@@ -1,13 +1,14 @@
 import { mkdirSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, together, web } from "@kpng/laboratory/scenario/build.ts";
+import { addressOf, clusterIP, n1, pod, type Sender } from "@kpng/laboratory/scenario/packet.ts";
+import { type Family, families, hosts } from "@kpng/laboratory/scenario/places.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { named, together, web } from "../scenario/build.ts";
-import { addressOf, clusterIP, n1, pod, type Sender } from "../scenario/packet.ts";
-import { type Family, families, hosts } from "../scenario/places.ts";
-import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { describeBpf } from "./describe-bpf.ts";
 import { type ForeignProgram, ForeignPrograms } from "./laboratory/foreign-programs.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const state = together(
   web({}, ["b", "c"]),
@@ -29,7 +30,7 @@ const programsOf = (hook: string, family: Family): readonly ForeignProgram[] => 
 describeBpf("kpng-ebpf beside BPF programs of others", () => {
   vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
   let world: TwoNodes;
-  let backend: KpngEbpf;
+  let backend: CommandProxy;
   let foreign: ForeignPrograms;
 
   beforeAll(async () => {
@@ -67,7 +68,7 @@ describeBpf("kpng-ebpf beside BPF programs of others", () => {
     for (const family of families) {
       const how = family === "v4" ? "link" : "multi";
       for (const program of programsOf(`connect${family[1]}`, family))
-        removals.push(await foreign.attach(program, { cgroup: backend.cgroup, how }));
+        removals.push(await foreign.attach(program, { cgroup: backend.word("cgroup"), how }));
     }
     return async () => {
       for (const remove of removals) await remove();
@@ -92,7 +93,7 @@ describeBpf("kpng-ebpf beside BPF programs of others", () => {
     const removeAll = await attachAll();
     await backend.start({}, state);
     for (const hook of ["connect4", "connect6"])
-      expect(await foreign.at(backend.cgroup, hook)).toEqual([...Array(4).fill("foreign"), hook]);
+      expect(await foreign.at(backend.word("cgroup"), hook)).toEqual([...Array(4).fill("foreign"), hook]);
     await expectEverywhere({ web: "b,c", denied: "EPERM", theirs: "d", led: "b,c" });
     await removeAll();
     await expectEverywhere({ web: "b,c", denied: "b", theirs: "b" });
@@ -102,14 +103,14 @@ describeBpf("kpng-ebpf beside BPF programs of others", () => {
     const removeAll = await attachAll();
     for (const restart of [async () => undefined, () => backend.restart()]) {
       await restart();
-      expect(await foreign.at(backend.cgroup, "connect4")).toEqual(["connect4", ...Array(4).fill("foreign")]);
+      expect(await foreign.at(backend.word("cgroup"), "connect4")).toEqual(["connect4", ...Array(4).fill("foreign")]);
       await expectEverywhere({ web: "EPERM,b", denied: "b", theirs: "b" });
     }
     await removeAll();
   });
 
   test("programs of a group below see the Service, whenever they were attached", async () => {
-    const below = join(backend.cgroup, "below");
+    const below = join(backend.word("cgroup"), "below");
     mkdirSync(below);
     try {
       const denied = vipOf("denied", "v4");
@@ -117,7 +118,7 @@ describeBpf("kpng-ebpf beside BPF programs of others", () => {
       await foreign.attach({ hook: "connect4", address: denied }, { cgroup: below, how: "exclusive" });
       expect(await errorIn(below, denied)).toBe("EPERM");
       expect(await errorIn(below, vipOf("theirs", "v4"))).toBe("");
-      expect(await errorIn(backend.cgroup, denied)).toBe("");
+      expect(await errorIn(backend.word("cgroup"), denied)).toBe("");
     } finally {
       rmdirSync(below);
     }
@@ -126,25 +127,25 @@ describeBpf("kpng-ebpf beside BPF programs of others", () => {
   test("--cleanup leaves programs of others, which still do what they did", async () => {
     const denied = vipOf("denied", "v4");
     for (const how of ["link", "multi"] as const)
-      await foreign.attach({ hook: "connect4", address: denied }, { cgroup: backend.cgroup, how });
-    expect(await foreign.at(backend.cgroup, "connect4")).toEqual(["connect4", "foreign", "foreign"]);
+      await foreign.attach({ hook: "connect4", address: denied }, { cgroup: backend.word("cgroup"), how });
+    expect(await foreign.at(backend.word("cgroup"), "connect4")).toEqual(["connect4", "foreign", "foreign"]);
     await backend.stop();
     await backend.cleanUp();
-    expect(await foreign.at(backend.cgroup, "connect4")).toEqual(["foreign", "foreign"]);
-    expect(await foreign.at(backend.cgroup, "getpeername6")).toEqual([]);
+    expect(await foreign.at(backend.word("cgroup"), "connect4")).toEqual(["foreign", "foreign"]);
+    expect(await foreign.at(backend.word("cgroup"), "getpeername6")).toEqual([]);
     expect(await outcomes(pod("a"), denied)).toBe("EPERM");
   });
 
   test("a program that tolerates no other is named as the reason, and ours follows when it has gone", async () => {
     await backend.stop();
     await backend.cleanUp();
-    const place = { cgroup: backend.cgroup, how: "exclusive" } as const;
+    const place = { cgroup: backend.word("cgroup"), how: "exclusive" } as const;
     const remove = await foreign.attach({ hook: "connect6", address: "fd00::1" }, place);
     const started = backend.start({}, state);
     await expect.poll(() => backend.log(), { timeout: 60_000 }).toMatch(/BPF_FAILED.*connect6 .*errno 1/);
-    expect(await foreign.at(backend.cgroup, "connect6")).toEqual(["foreign"]);
+    expect(await foreign.at(backend.word("cgroup"), "connect6")).toEqual(["foreign"]);
     await remove();
     await started;
-    await expect.poll(() => foreign.at(backend.cgroup, "connect6"), { timeout: 60_000 }).toEqual(["connect6"]);
+    await expect.poll(() => foreign.at(backend.word("cgroup"), "connect6"), { timeout: 60_000 }).toEqual(["connect6"]);
   });
 });

@@ -1,8 +1,9 @@
 import { fileURLToPath } from "node:url";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { named, publicAddress, together, web } from "../scenario/build.ts";
-import { balancer, everywhere, nodePort } from "../scenario/everywhere.ts";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, publicAddress, together, web } from "@kpng/laboratory/scenario/build.ts";
+import { balancer, everywhere, nodePort } from "@kpng/laboratory/scenario/everywhere.ts";
 import {
   addressOf,
   clusterIP,
@@ -13,11 +14,11 @@ import {
   outside,
   pod,
   type Sender,
-} from "../scenario/packet.ts";
-import { boundAddress, families, hosts, podCIDRs } from "../scenario/places.ts";
-import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
+} from "@kpng/laboratory/scenario/packet.ts";
+import { boundAddress, families, hosts, podCIDRs } from "@kpng/laboratory/scenario/places.ts";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { describeBpf } from "./describe-bpf.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const tcp = { ports: [{ port: 80, protocols: ["tcp"] }] } as const;
 const dump = fileURLToPath(new URL("../../services/backend-ebpf/src/testing/dump.ts", import.meta.url));
@@ -51,7 +52,7 @@ process.stdin.once("data", () => { socket.write("x"); setTimeout(() => { console
 describeBpf("sockets that kpng-ebpf serves, and packets, which netfilter translates", () => {
   vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
   let world: TwoNodes;
-  let backend: KpngEbpf;
+  let backend: CommandProxy;
   /** A process in pod a that is in no served cgroup, such as one of a virtual machine. */
   let unserved: AgentClient;
 
@@ -74,7 +75,7 @@ describeBpf("sockets that kpng-ebpf serves, and packets, which netfilter transla
 
   test.each(families)("a process sees the address that it asked for (%s)", async (family) => {
     const address = addressOf(web(tcp, ["c"]), clusterIP("web"), family);
-    const enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', backend.cgroup];
+    const enter = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', backend.word("cgroup")];
     const said = await world.laboratory.run("n1", [...enter, process.execPath, "-e", client, address, "80"]);
     expect(said.trim()).toBe(`${address} 80`);
   });
@@ -93,7 +94,7 @@ describeBpf("sockets that kpng-ebpf serves, and packets, which netfilter transla
     const vip = addressOf(web(tcp, ["b"]), clusterIP("web"), "v4");
     /** What sockets do with the Service's address. */
     const installed = async (): Promise<string | undefined> => {
-      const command = [process.execPath, dump, backend.bpfFolder, JSON.stringify({ maxEndpoints: room })];
+      const command = [process.execPath, dump, backend.word("bpf"), JSON.stringify({ maxEndpoints: room })];
       const lines = (await world.laboratory.run("n1", command)).split("\n");
       return lines.find((line) => line.startsWith(`TCP ${vip}:80 `))?.split("node ")[1];
     };

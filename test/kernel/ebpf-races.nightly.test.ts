@@ -1,10 +1,10 @@
 import { mkdirSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { cgroupMount, mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { describeBpf } from "./describe-bpf.ts";
-import { cgroupMount, mountBpf } from "./laboratory/bpf.ts";
 
 const seed = Number(process.env.KPNG_RACE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const program = fileURLToPath(new URL("laboratory/ebpf-races.ts", import.meta.url));

@@ -1,8 +1,7 @@
-import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { describeWhere } from "../cluster/describe-where.ts";
-import { type EndpointOption, named, publicAddress, together } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { type EndpointOption, named, publicAddress, together } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import {
   addressOf,
   clusterIP,
@@ -15,14 +14,15 @@ import {
   pod,
   type Sender,
   stranger,
-} from "../scenario/packet.ts";
-import { type AddressPair, families, ranges } from "../scenario/places.ts";
-import type { Settings } from "../scenario/scenario.ts";
+} from "@kpng/laboratory/scenario/packet.ts";
+import { type AddressPair, families, ranges } from "@kpng/laboratory/scenario/places.ts";
+import type { Settings } from "@kpng/laboratory/scenario/scenario.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describeWhere } from "../cluster/describe-where.ts";
 import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
-import type { RunningBackend } from "./backends.ts";
 import { describeBpf } from "./describe-bpf.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const seed = Number(process.env.KPNG_STATE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 /** KPNG_STATES sets another number of states. */
@@ -100,7 +100,7 @@ function withoutAffinity({ services, slices }: State): State {
 describeBpf(`random states, seed ${seed}`, () => {
   describeWhere("kpng-ebpf answers as kube-proxy does", whyNot, () => {
     const worlds: TwoNodes[] = [];
-    const proxies: RunningBackend[] = [];
+    const proxies: CommandProxy[] = [];
 
     beforeAll(async () => {
       const oracle = (world: TwoNodes) => kubeProxy(world, undefined, "nftables");

@@ -1,11 +1,12 @@
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { together, web } from "@kpng/laboratory/scenario/build.ts";
+import { addressOf, clusterIP, n1, pod } from "@kpng/laboratory/scenario/packet.ts";
+import { families } from "@kpng/laboratory/scenario/places.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { together, web } from "../scenario/build.ts";
-import { addressOf, clusterIP, n1, pod } from "../scenario/packet.ts";
-import { families } from "../scenario/places.ts";
-import { type KpngEbpf, kpngEbpf } from "./backend/kpng-proxy.ts";
+import { kpngEbpf } from "./backend/kpng-proxy.ts";
 import { describeBpf } from "./describe-bpf.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const protocols = ["tcp", "udp"] as const;
 
@@ -20,7 +21,7 @@ for (const mode of modes) {
   describeBpf(`redirects beside kpng-ebpf --sockets ${mode.sockets}`, () => {
     vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
     let world: TwoNodes;
-    let backend: KpngEbpf;
+    let backend: CommandProxy;
     const state = together(web({ ports: [{ port: 80 }, { port: 53 }] }, ["b"]));
 
     beforeAll(async () => {

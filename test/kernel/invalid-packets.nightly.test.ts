@@ -1,17 +1,18 @@
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, publicAddress } from "@kpng/laboratory/scenario/build.ts";
+import { addressOf, loadBalancerIP, outside } from "@kpng/laboratory/scenario/packet.ts";
+import { families, outsideAddress } from "@kpng/laboratory/scenario/places.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { named, publicAddress } from "../scenario/build.ts";
-import { addressOf, loadBalancerIP, outside } from "../scenario/packet.ts";
-import { families, outsideAddress } from "../scenario/places.ts";
-import { type KpngProxy, kpngIptables } from "./backend/kpng-proxy.ts";
+import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { describePackets } from "./describe-packets.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** The client's address is kept, so only the connection's own entry translates packets of the pod back. */
 const state = named("local", { loadBalancerIPs: [publicAddress(10)], external: "Local" }, ["b"]);
 
 describePackets("packets of unknown connections and kpng-iptables", () => {
   let world: TwoNodes;
-  let backend: KpngProxy;
+  let backend: CommandProxy;
   let lastId = 2_000_000;
   beforeAll(async () => {
     world = await buildTwoNodes();

@@ -5,10 +5,10 @@ import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { childrenOf } from "@kpng/laboratory/node-process.ts";
 import { until } from "../cluster/until.ts";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
-import { childrenOf } from "../scale/proc.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 /** Longest time from a start to the rules of its state, in milliseconds; an emulated machine needs more. */

@@ -1,11 +1,16 @@
-import { isEverything } from "../scenario/selection.ts";
-import { kpngEbpf } from "./backend/kpng-proxy.ts";
-import { describeBackend } from "./describe-backend.ts";
+import { ownProxies } from "./backend/kpng-proxy.ts";
 import { describeBpf } from "./describe-bpf.ts";
+import { describeProxy } from "./describe-proxy.ts";
+import { isEverything } from "./selection.ts";
+
+const { ebpf } = ownProxies;
+const all = {
+  ...ebpf,
+  command: [...ebpf.command, "--sockets", "all"],
+  exceptions: "services/backend-ebpf/packets-sockets-all.exceptions",
+};
 
 describeBpf("BPF", () => {
-  describeBackend({ name: "kpng-ebpf", start: kpngEbpf });
-  if (!isEverything) return;
-  const start: typeof kpngEbpf = (world) => kpngEbpf(world, { args: ["--sockets", "all"] });
-  describeBackend({ name: "kpng-ebpf --sockets all", start });
+  describeProxy({ name: "kpng-ebpf", start: () => ({ proxy: ebpf }) });
+  if (isEverything) describeProxy({ name: "kpng-ebpf --sockets all", start: () => ({ proxy: all }) });
 });

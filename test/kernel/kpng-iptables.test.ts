@@ -1,5 +1,4 @@
-import { kpngIptables } from "./backend/kpng-proxy.ts";
-import { describeBackend } from "./describe-backend.ts";
-import { iptablesRules } from "./rules.ts";
+import { ownProxies } from "./backend/kpng-proxy.ts";
+import { describeProxy } from "./describe-proxy.ts";
 
-describeBackend({ name: "kpng-iptables", start: kpngIptables, rules: iptablesRules });
+describeProxy({ name: "kpng-iptables", start: () => ({ proxy: ownProxies.iptables }) });

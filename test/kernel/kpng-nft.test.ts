@@ -1,4 +1,4 @@
-import { kpngNft } from "./backend/kpng-proxy.ts";
-import { describeBackend } from "./describe-backend.ts";
+import { ownProxies } from "./backend/kpng-proxy.ts";
+import { describeProxy } from "./describe-proxy.ts";
 
-describeBackend({ name: "kpng-nft", start: kpngNft });
+describeProxy({ name: "kpng-nft", start: () => ({ proxy: ownProxies.nft }) });

@@ -1,10 +1,5 @@
-import { selected } from "../scenario/selection.ts";
-import { kpngUserspace } from "./backend/kpng-proxy.ts";
-import { describeBackend } from "./describe-backend.ts";
+import { ownProxies } from "./backend/kpng-proxy.ts";
+import { describeProxy } from "./describe-proxy.ts";
+import { selectedCases } from "./selection.ts";
 
-describeBackend({
-  name: "kpng-userspace",
-
-  start: kpngUserspace,
-  ...selected,
-});
+describeProxy({ name: "kpng-userspace", start: () => ({ proxy: ownProxies.userspace }), cases: selectedCases });

@@ -1,12 +1,12 @@
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { web } from "@kpng/laboratory/scenario/build.ts";
+import { addressOf, clusterIP, outside } from "@kpng/laboratory/scenario/packet.ts";
+import { crowdAddresses, type HostName } from "@kpng/laboratory/scenario/places.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { until } from "../cluster/until.ts";
-import { web } from "../scenario/build.ts";
-import { addressOf, clusterIP, outside } from "../scenario/packet.ts";
-import { crowdAddresses, type HostName } from "../scenario/places.ts";
 import { kpngNft } from "./backend/kpng-proxy.ts";
-import type { RunningBackend } from "./backends.ts";
 import { describePackets } from "./describe-packets.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 const maxClients = 3;
 const ports = [{ port: 80 }];
@@ -14,7 +14,7 @@ const stateOf = (hosts: readonly HostName[], affinitySeconds = 600) => web({ por
 
 describePackets(`affinity of kpng-nft with room for ${maxClients} clients`, () => {
   let world: TwoNodes;
-  let backend: RunningBackend;
+  let backend: CommandProxy;
   beforeAll(async () => {
     world = await buildTwoNodes();
     backend = await kpngNft(world, { args: ["--max-affinity-clients", String(maxClients)] });

@@ -1,12 +1,14 @@
 import { once } from "node:events";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { NodeProcess } from "@kpng/laboratory/node-process.ts";
+import { web } from "@kpng/laboratory/scenario/build.ts";
+import { n1, neighbour } from "@kpng/laboratory/scenario/packet.ts";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
-import { web } from "../scenario/build.ts";
-import { n1, neighbour } from "../scenario/packet.ts";
-import { type KpngProxy, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
-import { NodeProcess } from "./backend/node-process.ts";
+import { kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { describeVariants } from "./describe-packets.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+import { buildVariant } from "./laboratory/legacy-tools.ts";
 
 const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
 const main = programFile("backend-iptables");
@@ -23,9 +25,9 @@ const server = `
 
 describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (variant) => {
   let world: TwoNodes;
-  let backend: KpngProxy;
+  let backend: CommandProxy;
   beforeAll(async () => {
-    world = await buildTwoNodes(variant);
+    world = await buildVariant(variant);
     const { stdout } = world.laboratory.start("n1", [process.execPath, "-e", server]);
     if (stdout === null) throw new Error("the service has no output");
     await once(stdout, "data");

@@ -1,14 +1,15 @@
+import { checkPackets } from "@kpng/laboratory/check/check-packets.ts";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { served, servedWays } from "@kpng/laboratory/check/served-state.ts";
+import { Traffic } from "@kpng/laboratory/check/traffic.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, together } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
-import { named, together } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
-import { type KpngProxy, kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
-import { checkPackets } from "./check-packets.ts";
+import { kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { describePackets } from "./describe-packets.ts";
-import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
-import { served, servedWays } from "./served-state.ts";
-import { Traffic } from "./traffic.ts";
+import { buildVariant, type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
 /** Duration of the changes for each subject; `npm run soak -- 30` sets half an hour for all together. */
 const seconds = Number(process.env.SOAK_SECONDS ?? 20);
@@ -24,7 +25,7 @@ const metrics = ["--metrics-bind-address", metricsAddress];
 interface Subject {
   /** Default "nft". */
   readonly variant?: IptablesVariant;
-  readonly start: (world: TwoNodes) => Promise<KpngProxy>;
+  readonly start: (world: TwoNodes) => Promise<CommandProxy>;
   /** Edits of the tables by another program that the traffic does not notice. */
   readonly edits: readonly string[];
   /** Edits that break rules, tried after the traffic. */
@@ -70,7 +71,7 @@ describePackets("minutes of changes, traffic, and edits by another program", () 
       process.stdout.write(`${name}: SOAK_SEED=${seed}\n`);
       const random = makeRandom(seed);
       const [below, pick] = [makeRandomBelow(random), makePick(random)];
-      const world = await buildTwoNodes(variant);
+      const world = await buildVariant(variant);
       const backend = await start(world);
       const shell = (command: string) => world.laboratory.run("n1", ["sh", "-c", command]);
       const size = async (): Promise<number> => (await shell(show)).split("\n").length;
@@ -108,7 +109,7 @@ describePackets("minutes of changes, traffic, and edits by another program", () 
           await shell(command);
           await expect.poll(size, { timeout: 60_000 }).toBe(before);
         }
-        expect(await checkPackets(world, served, backend.proxy)).toEqual([]);
+        expect(await checkPackets(world, served, backend.profile)).toEqual([]);
         await shell(`iptables -C ${theirRule}`);
       } finally {
         await backend.close();

@@ -1,12 +1,12 @@
 import { localPorts } from "@kpng/backend-userspace/entry/entry.ts";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, nothing } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { pod } from "@kpng/laboratory/scenario/packet.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { named, nothing } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
-import { pod } from "../scenario/packet.ts";
 import { kpngUserspace } from "./backend/kpng-proxy.ts";
-import type { RunningBackend } from "./backends.ts";
 import { describePackets } from "./describe-packets.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 
@@ -17,7 +17,7 @@ const poll = { timeout: 30_000, interval: 100 };
 
 describePackets("UDP flows through kpng-userspace, with redirection", () => {
   let world: TwoNodes;
-  let backend: RunningBackend;
+  let backend: CommandProxy;
   let lastId = 0;
   const nft = (text: string) => world.laboratory.run("n1", ["nft", text]);
   beforeAll(async () => {

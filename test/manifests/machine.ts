@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
+import { relayFile } from "@kpng/laboratory/relay.ts";
 import { Child } from "../cluster/child.ts";
-import { relayFile } from "../cluster/relay.ts";
 import { until } from "../cluster/until.ts";
 
 /** Addresses of docs/install.md: the API server, and the nodes cp-1, cp-2 and n1. */
@@ -31,8 +31,8 @@ export class Machine {
     const path = join(folder, "api.sock");
     const inside = ["ip", "netns", "exec", name];
     const forwarders = [
-      [process.execPath, relayFile, path, String(apiPort)],
-      [...inside, process.execPath, relayFile, `${apiAddress}:6443`, path],
+      [process.execPath, relayFile(), path, String(apiPort)],
+      [...inside, process.execPath, relayFile(), `${apiAddress}:6443`, path],
     ].map((command) => new Child("forwarder", command, `${path}.log`));
     for (const forwarder of forwarders) forwarder.start();
     const machine = new Machine(name, forwarders);

@@ -1,7 +1,7 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
+import { cgroupMount } from "@kpng/laboratory/check/node-cgroup.ts";
 import type { ApiClient } from "../cluster/api-client.ts";
-import { cgroupMount } from "../kernel/laboratory/bpf.ts";
 import type { PodSpec, Volume } from "./pod-spec.ts";
 import type { Pod } from "./pods.ts";
 

@@ -1,12 +1,12 @@
 import { readFileSync } from "node:fs";
+import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, together } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
-import { type KpngProxy, kpngIptables } from "../kernel/backend/kpng-proxy.ts";
+import { kpngIptables } from "../kernel/backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "../kernel/backend/kube-proxy.ts";
-import type { RunningBackend } from "../kernel/backends.ts";
-import { buildTwoNodes, type TwoNodes } from "../kernel/laboratory/two-nodes.ts";
-import { named, together } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
 import { bucketsOf, labelNames, type Metric, parseExposition } from "./exposition.ts";
 
 const whyNot = (await whyNoKubeProxy()) ?? (process.getuid?.() === 0 ? undefined : "root is required");
@@ -37,8 +37,8 @@ function isShared({ name }: Metric): boolean {
 const name = "metrics of kpng-iptables and of the real kube-proxy, on the same node with the same Services";
 describeWhere(name, whyNot, () => {
   let world: TwoNodes;
-  let theirProxy: RunningBackend;
-  let ourProxy: KpngProxy;
+  let theirProxy: CommandProxy;
+  let ourProxy: CommandProxy;
   let theirs: ReadonlyMap<string, Metric>;
   let ours: ReadonlyMap<string, Metric>;
 

@@ -4,10 +4,10 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { named, nodes, together } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import { freePorts } from "../cluster/ports.ts";
 import { until } from "../cluster/until.ts";
-import { named, nodes, together } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
 import { startFakeApi } from "./fake-api.ts";
 
 /** Output of /metrics, by the name of the program. */

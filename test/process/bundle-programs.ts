@@ -1,7 +1,7 @@
 import { symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { buildSync } from "esbuild";
-import { bundleOptions } from "../../deploy/images/bundle.ts";
+import { bundleOptions, copyLaboratory, laboratoryEntries } from "../../deploy/images/bundle.ts";
 import { programs } from "./program-file.ts";
 
 /**
@@ -10,8 +10,9 @@ import { programs } from "./program-file.ts";
  */
 export function bundlePrograms(folder: string, others: Readonly<Record<string, string>> = {}): void {
   const mains = Object.fromEntries(programs.map((program) => [program, `services/${program}/src/main.ts`]));
-  const entryPoints = { ...mains, ...others };
+  const entryPoints = { ...mains, ...laboratoryEntries, ...others };
   buildSync({ ...bundleOptions, entryPoints, outdir: folder });
+  copyLaboratory(folder);
   // For what cannot be bundled.
   symlinkSync(join(bundleOptions.absWorkingDir, "node_modules"), join(folder, "node_modules"));
 }

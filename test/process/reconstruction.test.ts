@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ViewState } from "@kpng/backend-kit/state/view-state.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
+import { relay } from "@kpng/laboratory/relay.ts";
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -21,7 +22,6 @@ import { randomChange } from "@kpng/watcher/testing/random-change.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
 import { portOf } from "../cluster/ports.ts";
-import { relay } from "../cluster/relay.ts";
 
 /** Returns the expected view of a node, computed only from a snapshot. */
 function plainView(snapshot: Snapshot, nodeName: string): NodeView {

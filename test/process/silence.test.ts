@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type ConnectionState, followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { reset, sync } from "@kpng/backend-kit/testing/ops.ts";
+import { relay } from "@kpng/laboratory/relay.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -12,7 +13,6 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
 import { portOf } from "../cluster/ports.ts";
-import { relay } from "../cluster/relay.ts";
 
 // A watcher whose machine lost its power: it closes no connection and does not answer.
 const log = createLog("error", () => undefined);

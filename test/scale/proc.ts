@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 
 /** Resource usage of a process, as counted by the kernel. */
 interface ProcessUsage {
@@ -20,23 +20,6 @@ export function usageOf(pid: number): ProcessUsage {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
   const kib = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(status)?.[1] ?? 0);
   return { cpuMs: (ticks * 1000) / ticksPerSecond, rssBytes: kib("VmRSS") * 1024, peakRssBytes: kib("VmHWM") * 1024 };
-}
-
-/** Returns the children of all threads, because any thread may start a process; none if the process has ended. */
-export function childrenOf(pid: number): readonly number[] {
-  try {
-    const files = readdirSync(`/proc/${pid}/task`).map((task) =>
-      readFileSync(`/proc/${pid}/task/${task}/children`, "utf8"),
-    );
-    return files.flatMap((text) => text.split(" ").filter(Boolean)).map(Number);
-  } catch {
-    return [];
-  }
-}
-
-/** Returns a process and those that it started, directly or not. */
-export function descendants(pid: number): readonly number[] {
-  return [pid, ...childrenOf(pid).flatMap(descendants)];
 }
 
 /** Time of the machine's monotonic clock in milliseconds. Equal in all processes, unlike performance.now(). */

@@ -99,7 +99,7 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
   return { options, optionsByCommand, sharedOptions, environment, missing };
 }
 
-const sources = ["kube", "file", "api", "replay"];
+const sources = ["kube", "file", "api", "replay", "simulate"];
 const source = new RegExp(`^(${sources.join("|")}) `);
 
 function isSame(option: CommandOption, other: CommandOption | undefined): boolean {

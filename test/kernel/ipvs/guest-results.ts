@@ -21,6 +21,11 @@ export class GuestResults {
     this.#wanted = new Set(JSON.parse(names));
   }
 
+  /** Returns true if one of the names is wanted. */
+  wantsAny(names: readonly string[]): boolean {
+    return names.some((name) => this.#wanted.has(name));
+  }
+
   /** Runs a check if its name is wanted, and writes its result; an error is one, too. */
   async report(name: string, check: () => Promise<readonly string[]>): Promise<void> {
     if (!this.#wanted.has(name)) return;

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { buildTwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import { kpngIptables, kpngIpvs } from "../backend/kpng-proxy.ts";
 import { killPoints, killRepeatedly } from "../kill-points.ts";
-import { buildTwoNodes } from "../laboratory/two-nodes.ts";
 import { GuestResults } from "./guest-results.ts";
 import { migrationChecks } from "./migration-checks.ts";
 import { MovingNode, movingState, webWith } from "./moving-node.ts";
@@ -33,10 +33,10 @@ await results.report(migrationChecks.kpngIptables, async () => {
   await theirs.start({}, movingState);
   const node = await MovingNode.begin(world);
   await ours.start({}, movingState);
-  await node.after("kpng-ipvs has started beside kpng-iptables", "ipvs");
+  await node.after("kpng-ipvs has started beside kpng-iptables", ours.profile);
   await theirs.stop();
   await theirs.cleanUp();
-  await node.after("kpng-iptables --cleanup has run", "ipvs");
+  await node.after("kpng-iptables --cleanup has run", ours.profile);
   await node.expectNone("kpng-iptables --cleanup has run", /KPNG-/);
   await node.expectOurServers("kpng-iptables --cleanup has run");
 
@@ -44,10 +44,10 @@ await results.report(migrationChecks.kpngIptables, async () => {
   await node.during(async () => {
     await theirs.start({}, movingState);
     await ours.stop();
-    await node.after("kpng-iptables has started, and kpng-ipvs has stopped", "ipvs");
+    await node.after("kpng-iptables has started, and kpng-ipvs has stopped", ours.profile);
   });
   await ours.cleanUp();
-  await node.after("kpng-ipvs --cleanup has run", "iptables");
+  await node.after("kpng-ipvs --cleanup has run", theirs.profile);
   await node.expectNone("kpng-ipvs --cleanup has run", ofKpngIpvs);
   await node.expectNone("kpng-ipvs --cleanup has run", serviceInterface);
   await node.expectNoServers("kpng-ipvs --cleanup has run");
@@ -70,7 +70,7 @@ await results.report(migrationChecks.takenOver, async () => {
   await leaveKubeProxy();
   await node.type("iptables -N KUBE-ROUTER-INPUT; ipvsadm -A -t 10.96.0.11:8888 -s rr");
   await node.type(cleanupKubeProxy);
-  await node.after("kube-proxy has been removed", "ipvs");
+  await node.after("kube-proxy has been removed", ours.profile);
   await node.expectNone("kube-proxy has been removed", /KUBE-(?!ROUTER-INPUT)/);
   await node.expectOurServers("kube-proxy has been removed");
   await node.type("iptables -X KUBE-ROUTER-INPUT");
@@ -102,9 +102,9 @@ await results.report(migrationChecks.disturbed, async () => {
   await ours.restart("SIGTERM");
   await ours.apply(movingState);
   await ours.apply(webWith("b"));
-  await ours.restartWatcher();
+  await ours.restartStates();
   await ours.apply(movingState);
-  await node.after("endpoints were removed and added, and kpng-ipvs and its watcher restarted", "ipvs");
+  await node.after("endpoints were removed and added, and kpng-ipvs and its watcher restarted", ours.profile);
   const wrong = await node.end();
   await ours.close();
   return wrong;

@@ -1,14 +1,22 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { parseServer } from "@kpng/backend-ipvs/render/kernel-objects.ts";
+import { checkPackets } from "@kpng/laboratory/check/check-packets.ts";
+import { Traffic } from "@kpng/laboratory/check/traffic.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { named, publicAddress, together, web } from "@kpng/laboratory/scenario/build.ts";
+import type { ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import {
+  clusterIP,
+  loadBalancerIP,
+  n1,
+  nodeAddress,
+  outside,
+  type Packet,
+  pod,
+} from "@kpng/laboratory/scenario/packet.ts";
 import { programFile } from "../../process/program-file.ts";
-import { named, publicAddress, together, web } from "../../scenario/build.ts";
-import type { State } from "../../scenario/manifest.ts";
-import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "../../scenario/packet.ts";
-import type { ProxyName } from "../../scenario/proxy-name.ts";
-import { checkPackets } from "../check-packets.ts";
-import type { TwoNodes } from "../laboratory/two-nodes.ts";
-import { Traffic } from "../traffic.ts";
 
 const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
 const local = { number: 13, loadBalancerIPs: [publicAddress(13)], external: "Local" } as const;
@@ -83,9 +91,9 @@ export class MovingNode {
     this.#wrong.push(...(await traffic.end()).wrong);
   }
 
-  /** Expects that packets are answered after a step, as the proxy does. */
-  async after(step: string, proxy: ProxyName): Promise<void> {
-    const lines = await checkPackets(this.world, { name: step, state: movingState, packets }, proxy);
+  /** Expects that packets are answered after a step, as a proxy does that has these exceptions. */
+  async after(step: string, profile: ProxyProfile): Promise<void> {
+    const lines = await checkPackets(this.world, { name: step, state: movingState, packets }, profile);
     this.#wrong.push(...lines.map((line) => `${step}: ${line}`));
     const seconds = ((performance.now() - this.#startMs) / 1_000).toFixed(0);
     process.stdout.write(`${seconds} s: ${step}\n`);

@@ -9,12 +9,12 @@ import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import type { Settings } from "@kpng/laboratory/scenario/scenario.ts";
 import { families } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { proxySettingsOf } from "../../conformance/proxy-settings.ts";
 import { viewOfState } from "../../conformance/view-of-state.ts";
-import type { State } from "../../scenario/manifest.ts";
-import { proxySettingsOf } from "../../scenario/proxy-settings.ts";
-import type { Settings } from "../../scenario/scenario.ts";
 
 /** Request of one line; the answer is one line, too. */
 export type NodeRequest =

@@ -3,8 +3,8 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import type { NodeAnswer, NodeRequest } from "./node-main.ts";
 
 const program = fileURLToPath(new URL("./node-main.ts", import.meta.url));

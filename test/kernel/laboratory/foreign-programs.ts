@@ -8,8 +8,8 @@ import { loadProgram } from "@kpng/backend-ebpf/bpf/program.ts";
 import { bpf, makeAttribute, readInfo, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { socketHooks } from "@kpng/backend-ebpf/datapath/datapath.ts";
 import { addressBytes } from "@kpng/backend-ebpf/layout/layout.ts";
+import { mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { mountBpf } from "./bpf.ts";
 
 /** A program that denies sockets that go to an address, or leads them to another one (`to`), and leaves others alone. */
 export interface ForeignProgram {

@@ -1,5 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
+import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /** Kernel mechanism that `iptables` uses in a laboratory. */
@@ -33,4 +34,10 @@ export async function useLegacyTools(laboratory: Laboratory, name: string): Prom
 function programOf(tool: string): string | undefined {
   const folder = folders.find((each) => existsSync(join(each, tool)));
   return folder === undefined ? undefined : realpathSync(join(folder, tool));
+}
+
+/** Builds the network of the scenarios, with one kind of iptables on n1. Errors: as {@link buildTwoNodes}. */
+export function buildVariant(variant: IptablesVariant = "nft"): Promise<TwoNodes> {
+  const prepare = (laboratory: Laboratory) => useLegacyTools(laboratory, "n1");
+  return buildTwoNodes(variant === "legacy" ? { prepare } : {});
 }

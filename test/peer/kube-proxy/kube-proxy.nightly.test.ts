@@ -1,6 +1,7 @@
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { relay } from "@kpng/laboratory/relay.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -10,7 +11,6 @@ import { followView } from "../../../services/backend-kit/src/receive/follow-vie
 import { findBinaries } from "../../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { describeWhere } from "../../cluster/describe-where.ts";
-import { relay } from "../../cluster/relay.ts";
 import { RunningSource } from "../../cluster/run-source.ts";
 import { compare, describeDifferences, planAnswer, rulesAnswer } from "./compare.ts";
 import { generateState, maxStates } from "./generate-state.ts";

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { getThrough, relayIn } from "@kpng/laboratory/relay.ts";
 import type { Family } from "@kpng/model/address.ts";
-import { getThrough, relayIn } from "../../cluster/relay.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 

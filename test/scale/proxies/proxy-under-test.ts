@@ -2,10 +2,11 @@ import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { childrenOf } from "@kpng/laboratory/node-process.ts";
+import { getThrough, relay, relayIn } from "@kpng/laboratory/relay.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
-import { getThrough, relay, relayIn } from "../../cluster/relay.ts";
 import { type IptablesVariant, useLegacyTools } from "../../kernel/laboratory/legacy-tools.ts";
-import { childrenOf, usageOf } from "../proc.ts";
+import { usageOf } from "../proc.ts";
 import { bundled } from "../processes.ts";
 
 /** A kind of iptables, or nftables mode. */

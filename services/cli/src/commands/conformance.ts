@@ -1,3 +1,5 @@
+import { type PacketCase, packetCases } from "@kpng/laboratory/check/packet-cases.ts";
+import { deviations, isDeviation, ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
 import {
   addOptions,
   type OptionSpec,
@@ -9,7 +11,9 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { protocolCases } from "../conformance/protocol-cases.ts";
-import { type CaseResult, formatJUnit, readExceptions, runCase, withException } from "../conformance/run-cases.ts";
+import { type CaseResult, Results, readExceptions, resultOptions, withException } from "../conformance/results.ts";
+import { runCase } from "../conformance/run-cases.ts";
+import { runPackets } from "../conformance/run-packets.ts";
 import type { Report } from "../conformance/tested-backend.ts";
 import type { Options } from "../context/command-context.ts";
 
@@ -32,25 +36,15 @@ const protocolOptions: readonly OptionSpec[] = [
     parse: parseNonEmptyText,
   },
   {
-    flags: "--exceptions <file>",
-    description: "cases that may fail: one per line, with the reason; an exception that is not needed fails",
-    parse: parseNonEmptyText,
-  },
-  {
     flags: "--timeout <duration>",
     description: "time within which the backend must react",
     default: 10_000,
     parse: parsePositiveDurationMs,
   },
-  {
-    flags: "-o, --output <format>",
-    description: "table, json (one object per case and line) or junit",
-    default: "table",
-    parse: oneOf("--output", ["table", "json", "junit"]),
-  },
+  ...resultOptions,
 ];
 
-const examples = `
+const protocolExamples = `
 In the command, {api} stands for the watcher's address and {node} for the node's name. Both are also in the environment, as
 KPNG_API and KPNG_NODE_NAME.
 
@@ -67,57 +61,149 @@ installed stays, so run one that makes rules in a network namespace or a contain
 Exit code 1 if a case fails, or after an interruption. docs/protocol.md has the rules.
 `;
 
-/** `kpng conformance protocol`: plays a watcher against a backend in any language, and judges what the backend does. */
+const packetOptions: readonly OptionSpec[] = [
+  {
+    flags: "--only <cases>",
+    description: "run only these cases, or all whose names begin so, separated by commas, e.g. update/,cleanup",
+    parse: parseNonEmptyText,
+  },
+  { flags: "--list", description: "print the names of the cases, and run nothing" },
+  {
+    flags: "--cleanup <command>",
+    description: "shell command, run on the node, that removes everything of the backend",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--lose-rules <command>",
+    description: "shell command, run on the node, that removes the backend's rules as another program might",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--kubeconfig <file>",
+    description:
+      "let an API server on 127.0.0.1 serve the states, for a proxy that watches one; it must be empty and without controllers, because the run creates and deletes Nodes n1 and n2 and Services",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--timeout <duration>",
+    description: "maximum time to install the rules of a new state",
+    default: 30_000,
+    parse: parsePositiveDurationMs,
+  },
+  ...resultOptions,
+];
+
+const packetExamples = `
+The backend runs on node n1 of a network of namespaces, with two nodes, pods, a client and a neighbour. In its command:
+
+  {api}         kpng's watcher, as unix:///PATH, also in KPNG_API  {kubeconfig}  the file of --kubeconfig
+  {node}        name of the node, also in KPNG_NODE_NAME           {cgroup}      cgroup of the node's processes
+  {options}     options of kube-proxy for the scenario's settings  {bpf}         folder of a BPF file system
+
+{options} is for example --cluster-cidr=10.1.0.0/16,fd00:10:1::/48 --nodeport-addresses=0.0.0.0/0,::/0. Without it, the
+backend must treat these ranges as pod addresses and serve node ports on all addresses, and scenarios with other settings do
+not apply.
+
+The backend must stay in the foreground (begin a wrapper with exec) and end at SIGTERM. It runs in a network namespace, but
+with the files of this machine. A run of all cases takes one to three minutes. Each case also tests the change from the one
+before; with --only, the first one starts from an empty state. A case counts as excepted if its failure has a reason in the
+file of --exceptions.
+
+Examples:
+  kpng conformance packets --cleanup 'kpng-nft --cleanup' -- kpng-nft --api {api} --node-name {node} --state-dir none {options}
+  kpng conformance packets --kubeconfig test.conf -- kube-proxy --kubeconfig {kubeconfig} --hostname-override n1 {options}
+
+A file of --exceptions names cases that may fail, or deviations from kube-proxy's iptables mode, for all protocols or for
+one, as in no-loopback-node-ports/udp. With a deviation, packets must have the result that it describes, or may where it says
+"may":
+
+${Object.entries(deviations)
+  .map(([name, text]) => `  ${name.padEnd(30)}  ${text}`)
+  .join("\n")}
+
+It needs root or user namespaces, iptables and iproute2. Exit code 1 if a case fails, or after an interruption.
+`;
+
+/** `kpng conformance`: judges backends in any language, by the rules of the protocol or by packets. */
 export function makeConformance(signal: AbortSignal): Command {
   const protocol = addOptions(new Command("protocol"), protocolOptions)
     .description("play a watcher against a backend, and check that it keeps the rules of the protocol")
     .argument("<backend...>", "command that starts the backend, after --")
-    .addHelpText("after", examples)
-    .action((command: string[], options: Options) => run(command, options, signal));
-  return new Command("conformance").addCommand(protocol);
+    .addHelpText("after", protocolExamples)
+    .action((command: string[], options: Options) => judgeProtocol(command, options, signal));
+  const packets = addOptions(new Command("packets"), packetOptions)
+    .description("run a backend on a node of network namespaces, and check by packets what its rules do")
+    .argument("[backend...]", "command that starts the backend, after --")
+    .addHelpText("after", packetExamples)
+    .action((command: string[], options: Options) => judgePackets(command, options, signal));
+  return new Command("conformance").addCommand(protocol).addCommand(packets);
 }
 
-async function run(command: readonly string[], options: Options, signal: AbortSignal): Promise<void> {
-  const { output } = options;
+async function judgeProtocol(command: readonly string[], options: Options, signal: AbortSignal): Promise<void> {
   const applied = typeof options.applied === "string" ? options.applied : undefined;
   const kind = options.report === "stdout" ? "stdout" : "acks";
   const report: Report = applied === undefined ? { kind } : { kind: "command", command: applied };
-  const path = typeof options.exceptions === "string" ? options.exceptions : undefined;
-  const exceptions = path === undefined ? new Map<string, string>() : readExceptions(path, protocolCases);
-  const only = typeof options.only === "string" ? options.only.split(",").map((one) => one.trim()) : undefined;
+  const exceptions = readExceptions(options, (name) => protocolCases.some(({ id }) => id === name));
   const isMeant = (id: string, one: string): boolean => id === one || id.replace(/[a-z]$/, "") === one;
-  const unknown = only?.find((one) => !protocolCases.some(({ id }) => isMeant(id, one)));
-  if (unknown !== undefined) throw new ProcessError("BAD_OPTION", `--only: there is no case "${unknown}"`);
-  const cases = protocolCases.filter(({ id }) => only?.some((one) => isMeant(id, one)) ?? true);
+  const cases = chosen(protocolCases, options, isMeant);
   const settings = { command, report, limitMs: Number(options.timeout) };
-  const results: CaseResult[] = [];
+  const results = new Results("protocol", options);
   const interrupted = aborted(signal);
   // The Connect library reports each broken stream there, and the cases break many.
   console.error = () => undefined;
   for (const one of cases) {
     const outcome = await runCase(one, settings, interrupted);
     if (signal.aborted) break;
-    const result = withException(outcome, exceptions);
-    results.push(result);
-    if (output === "table") process.stdout.write(formatLine(result));
-    if (output === "json") process.stdout.write(`${JSON.stringify(result)}\n`);
+    results.add(withException(outcome, exceptions));
   }
-  if (output === "junit") process.stdout.write(formatJUnit(results));
-  const count = (wanted: CaseResult["kind"]): number => results.filter((result) => result.kind === wanted).length;
-  const more = `${count("not-applicable")} not applicable, ${count("excepted")} excepted`;
-  if (output === "table") process.stdout.write(`\n${count("passed")} passed, ${count("failed")} failed, ${more}\n`);
-  if (signal.aborted) process.stderr.write(`interrupted after ${results.length} of ${cases.length} cases\n`);
-  if (count("failed") > 0 || signal.aborted) process.exitCode = 1;
+  results.finish(cases.length);
 }
 
-const words: Readonly<Record<CaseResult["kind"], string>> = {
-  passed: "ok      ",
-  failed: "FAILED  ",
-  excepted: "excepted",
-  "not-applicable": "-       ",
-};
+async function judgePackets(command: readonly string[], options: Options, signal: AbortSignal): Promise<void> {
+  const text = (name: string): string | undefined => (typeof options[name] === "string" ? options[name] : undefined);
+  const isKnown = (name: string): boolean =>
+    isDeviation(name.replace(/\/(?:tcp|udp|sctp)$/, "")) || packetCases.some(({ id }) => id === name);
+  const exceptions = readExceptions(options, isKnown);
+  const isExact = (one: string): boolean => packetCases.some(({ id }) => id === one);
+  const isMeant = (id: string, one: string): boolean => (isExact(one) ? id === one : id.startsWith(one));
+  const cases: readonly PacketCase[] = chosen(packetCases, options, isMeant);
+  if (options.list === true) {
+    for (const { id, name } of cases) process.stdout.write(`${id}  ${name}\n`);
+    return;
+  }
+  if (command.length === 0)
+    throw new ProcessError("BAD_OPTION", "the command that starts the backend is missing, after --");
+  const results = new Results("packets", options);
+  const profile = new ProxyProfile(exceptions);
+  const settings = {
+    ...{ command, cleanup: text("cleanup"), loseRules: text("loseRules"), kubeconfig: text("kubeconfig") },
+    ...{ profile, timeoutMs: Number(options.timeout) },
+  };
+  let count = 0;
+  const report = (result: CaseResult): void => {
+    count += 1;
+    results.add(withException(result, exceptions));
+  };
+  await runPackets(cases, settings, report, signal);
+  // Only a whole run can tell that nothing needs a deviation.
+  const unused = count === packetCases.length ? profile.unused : [];
+  for (const name of unused) {
+    const reason = `no case uses the deviation, so the exception is not needed: ${exceptions.get(name)}`;
+    results.add({ id: `exceptions/${name}`, rule: "each exception is used", kind: "failed", reason, elapsedMs: 0 });
+  }
+  results.finish(cases.length + unused.length);
+}
 
-function formatLine({ id, rule, kind, reason }: CaseResult): string {
-  const indented = reason === "" ? "" : `\n${reason.replaceAll(/^/gm, "               ")}`;
-  return `${words[kind]} ${id.padEnd(5)} ${rule}${indented}\n`;
+/** Returns the cases of `--only`. Errors: BAD_OPTION if a word of it names no case. */
+function chosen<Case extends { readonly id: string }>(
+  cases: readonly Case[],
+  options: Options,
+  isMeant: (id: string, one: string) => boolean,
+): readonly Case[] {
+  if (typeof options.only !== "string") return cases;
+  const only = options.only.split(",").map((one) => one.trim());
+  if (only.includes("")) throw new ProcessError("BAD_OPTION", `--only ${options.only}: a name is empty`);
+  const unknown = only.find((one) => !cases.some(({ id }) => isMeant(id, one)));
+  if (unknown !== undefined) throw new ProcessError("BAD_OPTION", `--only: there is no case "${unknown}"`);
+  return cases.filter(({ id }) => only.some((one) => isMeant(id, one)));
 }

@@ -1,7 +1,7 @@
 import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
+import { programPath } from "../program-path.ts";
 import type { AgentRequest, Answer, Protocol, ReplyTo } from "./request.ts";
 
 /**
@@ -31,7 +31,7 @@ export class AgentClient {
     ports: readonly number[] = [],
     addresses: readonly string[] = [],
   ): Promise<AgentClient> {
-    const program = fileURLToPath(new URL("./agent.ts", import.meta.url));
+    const program = programPath("agent/agent.ts");
     const child = laboratory.start(name, [process.execPath, program, name, ports.join(","), ...addresses]);
     const agent = new AgentClient(name, child);
     await agent.#listen();

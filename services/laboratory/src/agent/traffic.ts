@@ -1,7 +1,7 @@
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { setMaxListeners } from "node:events";
 import { request as httpRequest } from "node:http";
-import { connect } from "node:net";
+import { connect, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals } from "./request.ts";
 import { startSending } from "./serve.ts";
@@ -46,8 +46,7 @@ function askTcpFrom(
     const end = (answer: Answer): void => {
       clearTimeout(timer);
       signal?.removeEventListener("abort", giveUp);
-      // A reset leaves no connection in TIME_WAIT, either here or in the node's conntrack table.
-      socket.resetAndDestroy();
+      closeAtOnce(socket);
       resolve(answer);
     };
     const giveUp = (): void => end({ kind: "silent" });
@@ -59,6 +58,15 @@ function askTcpFrom(
     });
     socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
   });
+}
+
+/**
+ * Closes a connection with a reset, which leaves nothing in TIME_WAIT, either here or in the node's conntrack table. One
+ * that is still being opened is given up: a reset would wait for it, and its SYN would be repeated for minutes.
+ */
+function closeAtOnce(socket: Socket): void {
+  if (socket.connecting) socket.destroy();
+  else socket.resetAndDestroy();
 }
 
 let lastPort = 10_000;
@@ -246,7 +254,7 @@ async function openTcp({ address, port, from, isServerSending = false }: Open): 
     },
     end: () => {
       stop("ended");
-      socket.resetAndDestroy();
+      closeAtOnce(socket);
     },
   };
 }

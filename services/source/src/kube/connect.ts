@@ -18,6 +18,8 @@ export interface KubeClient extends KubeConnection {
    * fails.
    */
   credentials(): Promise<RequestOptions>;
+  /** Sends a request with any method; otherwise like `post`. The body of PATCH is a JSON merge patch. */
+  send(method: string, path: string, body: object | undefined, signal: AbortSignal): Promise<KubeResponse>;
 }
 
 /**
@@ -44,13 +46,14 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
     return { ...proof, headers: trimHeaders(proof.headers) };
   }
 
-  async function send({ path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
+  async function send({ method, path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
     const proof = await credentials();
     const proxyUrl = config.getCurrentCluster()?.proxyUrl;
-    const content = body === undefined ? {} : { "content-type": "application/json" };
+    const type = method === "PATCH" ? "application/merge-patch+json" : "application/json";
+    const content = body === undefined ? {} : { "content-type": type };
     const requestOptions = {
       ...proof,
-      method: body === undefined ? "GET" : "POST",
+      method,
       headers: { ...proof.headers, accept: "application/json", ...content },
       agent: proxyUrl === undefined ? agent : proof.agent,
     };
@@ -87,13 +90,15 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   return {
     server,
     credentials,
-    get: (path, signal) => call({ path }, signal),
-    post: (path, body, signal) => call({ path, body: JSON.stringify(body) }, signal),
+    get: (path, signal) => call({ method: "GET", path }, signal),
+    post: (path, body, signal) => call({ method: "POST", path, body: JSON.stringify(body) }, signal),
+    send: (method, path, body, signal) => call({ method, path, body: body && JSON.stringify(body) }, signal),
     close: () => agent.destroy(),
   };
 }
 
 interface Sent {
+  readonly method: string;
   readonly path: string;
   readonly body?: string | undefined;
 }

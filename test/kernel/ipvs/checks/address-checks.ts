@@ -1,7 +1,7 @@
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import { publicAddress, web } from "../../../scenario/build.ts";
-import { addressOf, loadBalancerIP, outside, pod } from "../../../scenario/packet.ts";
-import { type Family, hosts } from "../../../scenario/places.ts";
+import { publicAddress, web } from "@kpng/laboratory/scenario/build.ts";
+import { addressOf, loadBalancerIP, outside, pod } from "@kpng/laboratory/scenario/packet.ts";
+import { type Family, hosts } from "@kpng/laboratory/scenario/places.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
 
 /** Port of a program of the node, which listens at all its addresses. */

@@ -1,5 +1,5 @@
-import { publicAddress, web } from "../../../scenario/build.ts";
-import type { TwoNodes } from "../../laboratory/two-nodes.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { publicAddress, web } from "@kpng/laboratory/scenario/build.ts";
 import type { NodeUnderTest } from "../node-under-test.ts";
 
 /** Runs a check on a node with kpng-ipvs, and returns what is wrong: a line for each failure. */

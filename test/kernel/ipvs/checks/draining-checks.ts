@@ -1,6 +1,6 @@
-import { named, together, web } from "../../../scenario/build.ts";
-import type { State } from "../../../scenario/manifest.ts";
-import { addressOf, clusterIP, pod } from "../../../scenario/packet.ts";
+import { named, together, web } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { addressOf, clusterIP, pod } from "@kpng/laboratory/scenario/packet.ts";
 import { both, type Checks, expectTrue, onlyC, options } from "./check.ts";
 
 /** Endpoints that drain: they keep their connections and get no new ones. */

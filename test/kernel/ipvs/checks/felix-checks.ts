@@ -1,5 +1,6 @@
-import { web } from "../../../scenario/build.ts";
-import type { State } from "../../../scenario/manifest.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { web } from "@kpng/laboratory/scenario/build.ts";
+import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import {
   addressOf,
   clusterIP,
@@ -9,9 +10,8 @@ import {
   outside,
   type Packet,
   pod,
-} from "../../../scenario/packet.ts";
-import { bridgeName, hosts } from "../../../scenario/places.ts";
-import type { TwoNodes } from "../../laboratory/two-nodes.ts";
+} from "@kpng/laboratory/scenario/packet.ts";
+import { bridgeName, hosts } from "@kpng/laboratory/scenario/places.ts";
 import { type Checks, options } from "./check.ts";
 
 const accept = "0x10000/0x10000";

@@ -1,10 +1,10 @@
 import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import { web } from "../../../scenario/build.ts";
-import { outside, pod } from "../../../scenario/packet.ts";
-import { hosts } from "../../../scenario/places.ts";
-import type { TwoNodes } from "../../laboratory/two-nodes.ts";
+import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
+import { web } from "@kpng/laboratory/scenario/build.ts";
+import { outside, pod } from "@kpng/laboratory/scenario/packet.ts";
+import { hosts } from "@kpng/laboratory/scenario/places.ts";
 import { toolFolder } from "../node-under-test.ts";
 import { type Checks, expectTrue, options } from "./check.ts";
 

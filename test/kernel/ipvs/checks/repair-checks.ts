@@ -1,8 +1,8 @@
 import { desiredSysctls } from "@kpng/backend-ipvs/commit/kernel-support.ts";
+import { publicAddress, web } from "@kpng/laboratory/scenario/build.ts";
+import { addressOf, loadBalancerIP, pod } from "@kpng/laboratory/scenario/packet.ts";
+import { hosts } from "@kpng/laboratory/scenario/places.ts";
 import { programFile } from "../../../process/program-file.ts";
-import { publicAddress, web } from "../../../scenario/build.ts";
-import { addressOf, loadBalancerIP, pod } from "../../../scenario/packet.ts";
-import { hosts } from "../../../scenario/places.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
 
 const program = programFile("backend-ipvs");

@@ -1,0 +1,110 @@
+import type { FlowState } from "../agent/request.ts";
+import type { ProxyProfile } from "../scenario/deviations.ts";
+import { addressOf, describePacket } from "../scenario/packet.ts";
+import type { Family } from "../scenario/places.ts";
+import type { Flow, Update } from "../scenario/scenario.ts";
+import { checkPackets } from "./check-packets.ts";
+import type { TestedProxy } from "./tested-proxy.ts";
+import type { TwoNodes } from "./two-nodes.ts";
+
+/** Flow of an update that runs in the laboratory. */
+interface OpenFlow {
+  readonly flow: Flow;
+  readonly family: Family;
+  /** Host that answered before the change. */
+  readonly name: string | undefined;
+  look(): Promise<FlowState>;
+  end(): Promise<unknown>;
+}
+
+let lastId = 0;
+
+/** Starts the flows of an update in its first state, over both families; resolves when each has its expected answer. */
+async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
+  const isServed = before.packets.some((packet) => "goesTo" in packet);
+  return Promise.all(
+    flows.flatMap((flow) =>
+      (["v4", "v6"] as const).map(async (family) => {
+        const agent = world.agentOf(flow.from);
+        lastId += 1;
+        const id = lastId;
+        const address = addressOf(before.state, flow.to, family);
+        const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
+        await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
+        const look = () => agent.send({ kind: "look", id });
+        let name: string | undefined;
+        // A TCP server sends its name before it answers the first block.
+        const deadlineMs = performance.now() + world.answerMs;
+        while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
+        return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
+      }),
+    ),
+  );
+}
+
+/** Returns a line for each flow with an unexpected result. Waits some seconds for expected answers. */
+async function checkFlows(
+  world: TwoNodes,
+  flows: readonly OpenFlow[],
+  profile: ProxyProfile,
+): Promise<readonly string[]> {
+  const lines = await Promise.all(
+    flows.map(async (open) => {
+      const { flow, family } = open;
+      const deviation = profile.pick(flow.deviations, flow.protocol);
+      const becomes = deviation?.value ?? flow.becomes;
+      const wrong = await untilRight({ ...open, flow: { ...flow, becomes } }, world.answerMs);
+      const because = deviation === undefined ? "" : ` (because ${deviation.reason})`;
+      return wrong === undefined ? [] : [`${family} ${flow.protocol} flow ${describePacket(flow)}: ${wrong}${because}`];
+    }),
+  );
+  return lines.flat();
+}
+
+async function untilRight(open: OpenFlow, limitMs: number): Promise<string | undefined> {
+  const deadlineMs = performance.now() + limitMs;
+  // Answers that were in flight at the time of the change do not count.
+  await open.look();
+  for (;;) {
+    const state = await after(open, 100);
+    const wrong = wrongIn(open, state);
+    if (wrong === undefined || performance.now() > deadlineMs) return wrong;
+  }
+}
+
+function wrongIn({ flow, name }: OpenFlow, state: FlowState): string | undefined {
+  const said = `${state.answered} answers in 100 ms, the last of ${state.name}${state.ended ? `, ${state.ended}` : ""}`;
+  if (flow.becomes === "gets no answer") return state.answered === 0 ? undefined : `still gets ${said}`;
+  if (state.answered === 0) return `was answered by ${name}, now ${said}`;
+  if (flow.becomes === "goes on") return state.name === name ? undefined : `was answered by ${name}, now ${said}`;
+  const { movesTo } = flow.becomes;
+  return movesTo.some((host) => host === state.name) ? undefined : `should move to ${movesTo.join(" or ")}: ${said}`;
+}
+
+async function after(open: OpenFlow, ms: number): Promise<FlowState> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  return open.look();
+}
+
+/** The part of a proxy that an update uses. */
+type UpdatedProxy = Pick<TestedProxy, "profile" | "apply" | "restart" | "loseRules">;
+
+/** Applies an update to a proxy that serves its first state, and returns a line for each unexpected result. */
+export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: Update): Promise<readonly string[]> {
+  const wrongBefore = await checkPackets(world, update.before, proxy.profile);
+  if (wrongBefore.length > 0) return wrongBefore.map((line) => `before: ${line}`);
+  const flows = await openFlows(world, update);
+  try {
+    await change(proxy, update);
+    const wrongFlows = await checkFlows(world, flows, proxy.profile);
+    return [...wrongFlows, ...(await checkPackets(world, update.after, proxy.profile))];
+  } finally {
+    await Promise.all(flows.map((flow) => flow.end()));
+  }
+}
+
+async function change(proxy: UpdatedProxy, { event, after }: Update): Promise<void> {
+  if (event === undefined) return proxy.apply(after.state);
+  if (event === "rules lost") await proxy.loseRules();
+  await proxy.restart();
+}

@@ -1,0 +1,65 @@
+import { named } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import { n1 } from "../scenario/packet.ts";
+import type { TwoNodes } from "./two-nodes.ts";
+
+/**
+ * Detects with packets when a proxy has installed the rules of a state.
+ *
+ * Each state gets a marker: a Service with a new port and a different endpoint than the last one. A proxy reads
+ * Services and EndpointSlices in the order of their changes. So when the marker's endpoint answers on the marker's
+ * port, all earlier changes are installed, too. This needs no rules, logs or metrics and works for every proxy.
+ *
+ * A proxy that changes one Service after the other may serve the marker before the rest of its state; then a second
+ * marker, of the next sync, tells. The name of the marker is the last, so that this is rare.
+ */
+export class Marker {
+  readonly #world: TwoNodes;
+  readonly #firstPort: number;
+  readonly #labels: Readonly<Record<string, string>>;
+  #number = 0;
+
+  /**
+   * Two proxies that run at the same time need markers with different ports. `labels` are the labels of the Services
+   * that the proxy serves.
+   */
+  constructor(world: TwoNodes, firstPort = 20_000, labels: Readonly<Record<string, string>> = {}) {
+    this.#world = world;
+    this.#firstPort = firstPort;
+    this.#labels = labels;
+  }
+
+  /** Returns the state of the next marker, which must be applied after the marked changes or together with them. */
+  next(): State {
+    this.#number += 1;
+    return this.state;
+  }
+
+  /** Service and EndpointSlices of the current marker. */
+  get state(): State {
+    // TCP, because a changed UDP Service makes proxies search for stale flows, which the marker must not cause.
+    const ports = [{ port: this.#port, protocols: ["tcp"] as const }];
+    return named("zz-marker", { number: 255, ports, labels: this.#labels }, [this.#host]);
+  }
+
+  get #port(): number {
+    return this.#firstPort + this.#number;
+  }
+
+  get #host(): "a" | "b" {
+    return this.#number % 2 === 0 ? "a" : "b";
+  }
+
+  /** Waits until the marker answers. Errors: timeout, with the output of `log`. */
+  async wait(log: () => string, timeoutMs: number): Promise<void> {
+    const addresses = this.state.services[0]?.spec.clusterIPs ?? [];
+    await Promise.all(addresses.map((address) => this.#served(address, log, timeoutMs)));
+  }
+
+  async #served(address: string, log: () => string, timeoutMs: number): Promise<void> {
+    const agent = this.#world.agentOf(n1);
+    const port = this.#port;
+    if (await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs })) return;
+    throw new Error(`not synced within ${timeoutMs} ms: no answer from ${address} port ${port}\n${log()}`);
+  }
+}

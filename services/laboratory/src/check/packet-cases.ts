@@ -1,0 +1,232 @@
+import type { EndpointManifest } from "../scenario/manifest.ts";
+import type { Scenario, Update } from "../scenario/scenario.ts";
+import { scenarios, settingsKey } from "../scenario/scenarios.ts";
+import { updates } from "../scenario/updates.ts";
+import { checkPackets } from "./check-packets.ts";
+import { checkUpdate } from "./check-updates.ts";
+import type { CommandProxy } from "./command-proxy.ts";
+import { whyNoSctp } from "./sctp.ts";
+import { served, servedWays } from "./served-state.ts";
+import { Traffic } from "./traffic.ts";
+import { NodeFirewall, type TwoNodes } from "./two-nodes.ts";
+
+/** Thrown by a case that cannot be run with this proxy or on this machine; the message is the reason. */
+export class NotRunnable extends Error {
+  /** The proxy is excepted from the case on purpose. */
+  readonly isExcepted: boolean;
+
+  constructor(reason: string, { isExcepted = false } = {}) {
+    super(reason);
+    this.isExcepted = isExcepted;
+  }
+}
+
+/** A case of `kpng conformance packets`. */
+export interface PacketCase {
+  /** *Shape:* `scenario/a-node-port`. */
+  readonly id: string;
+  /** What must be right, in words. */
+  readonly name: string;
+  /** Returns a line for each unexpected result. Errors: NotRunnable; the proxy does not apply a state, or ends. */
+  readonly run: (run: PacketRun) => Promise<readonly string[]>;
+}
+
+/** One proxy in one network, through all cases: each case also tests the change from the state of the one before. */
+export class PacketRun {
+  readonly world: TwoNodes;
+  readonly proxy: CommandProxy;
+  readonly #firewall = new NodeFirewall();
+  readonly #clean: readonly string[];
+  #settings: string | undefined;
+
+  private constructor(world: TwoNodes, proxy: CommandProxy, clean: readonly string[]) {
+    this.world = world;
+    this.proxy = proxy;
+    this.#clean = clean;
+  }
+
+  /** The proxy must not have been started. */
+  static async begin(world: TwoNodes, proxy: CommandProxy): Promise<PacketRun> {
+    return new PacketRun(world, proxy, await describeNode(world).catch(() => []));
+  }
+
+  /** Applies the state of a scenario, with its settings and its firewall. Errors: NotRunnable. */
+  async bringTo(scenario: Scenario): Promise<void> {
+    const key = settingsKey(scenario);
+    if (!this.proxy.takesSettings && key !== settingsKey({})) throw new NotRunnable("the command has no {options}");
+    await this.#firewall.put(this.world, scenario.firewall);
+    // Unless it succeeds, the next scenario starts the proxy again.
+    const isRunning = this.#settings === key;
+    this.#settings = undefined;
+    if (isRunning) await this.proxy.apply(scenario.state);
+    else await this.proxy.start(scenario.settings ?? {}, scenario.state);
+    this.#settings = key;
+  }
+
+  /** Stops the proxy, and runs its cleanup. */
+  async cleanUp(): Promise<void> {
+    this.#settings = undefined;
+    await this.#firewall.put(this.world, undefined);
+    await this.proxy.stop();
+    await this.proxy.cleanUp();
+  }
+
+  /** Returns a line for each rule, address and route of n1 that was not there before the first start, or is missing. */
+  async leftovers(): Promise<readonly string[]> {
+    const now = await describeNode(this.world);
+    return [
+      ...now.filter((line) => !this.#clean.includes(line)).map((line) => `left: ${line}`),
+      ...this.#clean.filter((line) => !now.includes(line)).map((line) => `missing: ${line}`),
+    ];
+  }
+
+  /** Describes n1 for the message of a failed case: the endpoints, the rules that name them, and the proxy's log. */
+  async describe({ state }: Scenario): Promise<readonly string[]> {
+    const { services, slices } = state;
+    const view = slices.map(
+      ({ metadata, endpoints }) => `${metadata.name}: ${endpoints.map(describeEndpoint).join(", ")}`,
+    );
+    const names = [
+      ...services.flatMap(({ metadata, spec }) => [`default/${metadata.name}`, ...spec.clusterIPs]),
+      ...slices.flatMap(({ endpoints }) => endpoints.flatMap(({ addresses }) => addresses)),
+    ];
+    const rules = (await rulesOf(this.world).catch(() => [])).filter((line) =>
+      names.some((name) => line.includes(name)),
+    );
+    const log = this.proxy.log().split("\n").slice(-10);
+    return ["state:", ...view, "rules:", ...firstOf(rules), "log:", ...log];
+  }
+}
+
+/** All cases, in the order in which they run. */
+export const packetCases: readonly PacketCase[] = [
+  ...scenarios.map(scenarioCase),
+  ...updates.map(updateCase),
+  continuityCase("syncs", "traffic goes on through changes of other Services", async ({ proxy }) => {
+    for (let count = 0; count < 5; count++) await proxy.apply(served.state);
+  }),
+  continuityCase("restart", "traffic goes on through a restart", ({ proxy }) => proxy.restart("SIGTERM")),
+  continuityCase("kill", "traffic goes on when the proxy is killed and restarted", ({ proxy }) =>
+    proxy.restart("SIGKILL"),
+  ),
+  continuityCase("watcher", "traffic goes on through a restart of the watcher", ({ proxy }) => proxy.restartStates()),
+  {
+    id: "cleanup",
+    name: "the cleanup command removes everything of the proxy",
+    run: async (run) => {
+      if (!run.proxy.canCleanUp) throw new NotRunnable("no --cleanup");
+      await run.bringTo(served);
+      await run.cleanUp();
+      return run.leftovers();
+    },
+  },
+];
+
+/** Returns the id of a scenario or an update. *Shape:* `scenario/a-cluster-ip-with-two-ports`. */
+export function idOf(kind: "scenario" | "update", { name }: { readonly name: string }): string {
+  return `${kind}/${name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-")}`;
+}
+
+function scenarioCase(scenario: Scenario): PacketCase {
+  return {
+    id: idOf("scenario", scenario),
+    name: scenario.name,
+    run: async (run) => {
+      const { world, proxy } = run;
+      const { notRunWith } = scenario;
+      const varies = notRunWith === undefined ? undefined : proxy.profile.reasonFor(notRunWith);
+      if (varies !== undefined) throw new NotRunnable(varies, { isExcepted: true });
+      await run.bringTo(scenario);
+      const wrong = await checkPackets(world, scenario, proxy.profile);
+      const whyNot = scenario.packets.some(({ protocol }) => protocol === "sctp") ? whyNoSctp() : undefined;
+      if (whyNot !== undefined && wrong.length === 0) throw new NotRunnable(whyNot);
+      return wrong.length === 0 ? [] : [...firstOf(wrong), ...(await run.describe(scenario))];
+    },
+  };
+}
+
+function updateCase(update: Update): PacketCase {
+  const { before, after, event } = update;
+  return {
+    id: idOf("update", update),
+    name: `${update.name}, during traffic`,
+    run: async (run) => {
+      if (event === "rules lost" && !run.proxy.canLoseRules) throw new NotRunnable("no --lose-rules");
+      await run.bringTo(before);
+      const wrong = await checkUpdate(run.world, run.proxy, update);
+      return wrong.length === 0 ? [] : [...firstOf(wrong), ...(await run.describe(after))];
+    },
+  };
+}
+
+/** A case in which traffic must not notice an event: no loss, no refusal, no change of the endpoint. */
+function continuityCase(id: string, name: string, act: (run: PacketRun) => Promise<unknown>): PacketCase {
+  return {
+    id: `continuity/${id}`,
+    name,
+    run: async (run) => {
+      const { world, proxy } = run;
+      if (id === "watcher" && !proxy.canRestartStates) throw new NotRunnable("an API server serves the states");
+      await run.bringTo(served);
+      const traffic = await Traffic.start(world, served.state, servedWays);
+      await act(run);
+      const wrong = await checkPackets(world, served, proxy.profile);
+      const report = await traffic.end();
+      const lines = [...wrong, ...report.wrong, ...(report.answeredProbes === 0 ? ["no probe was answered"] : [])];
+      return lines.length === 0 ? [] : [...firstOf(lines), ...(await run.describe(served))];
+    },
+  };
+}
+
+/** *Shape:* `10.1.1.12 on n1`, `10.1.1.12 on n1 not ready, serving, terminating`. */
+function describeEndpoint({ addresses, nodeName, conditions }: EndpointManifest): string {
+  const { ready, serving, terminating } = conditions;
+  const is = [serving ? "serving" : "not serving", ...(terminating ? ["terminating"] : [])];
+  return `${addresses} on ${nodeName}${ready ? "" : ` not ready, ${is.join(", ")}`}`;
+}
+
+/** The first 20 lines: what a developer reads of a failure. */
+function firstOf(lines: readonly string[]): readonly string[] {
+  return lines.length <= 20 ? lines : [...lines.slice(0, 20), `… and ${lines.length - 20} more`];
+}
+
+/** Returns everything on n1 that a service proxy may have installed: rules, ipsets, IPVS, addresses and routes. */
+async function describeNode(world: TwoNodes): Promise<readonly string[]> {
+  const read = async (...command: readonly string[]): Promise<readonly string[]> => {
+    const { stdout } = await world.laboratory.tryRun("n1", command);
+    return stdout.split("\n").filter((line) => line.trim() !== "");
+  };
+  const found = [
+    ...(await rulesOf(world)),
+    ...(await read("ipset", "list", "-n")).map((line) => `ipset ${line}`),
+    ...(await read("ipvsadm", "-S", "-n")).map((line) => `ipvs ${line}`),
+    ...(await read("ip", "-o", "link")).map((line) => /^\d+: ([^:@]+)/.exec(line)?.[1] ?? ""),
+    ...(await read("ip", "-o", "address")).map((line) => line.split(/\s+/).slice(1, 4).join(" ")),
+    ...(await read("ip", "rule")),
+    ...(await read("ip", "-6", "rule")).map((line) => `IPv6 ${line}`),
+    ...(await read("ip", "route", "show", "table", "all")),
+  ];
+  // The kernel adds link-local addresses and their routes some time after a link is up.
+  return [...new Set(found)].filter((line) => !/\b(?:fe80|ff00)::/.test(line));
+}
+
+/**
+ * Returns the rules of n1, one a line, without counters, comments, and what iptables-nft leaves in any case: its tables
+ * with empty built-in chains.
+ */
+async function rulesOf(world: TwoNodes): Promise<readonly string[]> {
+  const { v4, v6 } = await world.rules();
+  const iptables = [v4, v6]
+    .flatMap((text) => text.split("\n"))
+    .map((line) => line.replace(/ \[\d+:\d+\]$/, "").replace(/^\[\d+:\d+\] /, ""))
+    .filter((line) => /^:(?!\S+ ACCEPT$)|^-A/.test(line));
+  const { stdout, exitCode } = await world.laboratory.tryRun("n1", ["nft", "--stateless", "list", "ruleset"]);
+  // It fails with another status if the kernel has no nftables, and so no rules.
+  if (exitCode === 127) throw new NotRunnable("nft is not installed, so rules of nftables cannot be seen");
+  const isOfIptables = (line: string): boolean =>
+    /^table ip6? (?:filter|nat|mangle|raw|security) \{$|^\tchain [A-Z]+ \{$|^\t\ttype .* policy accept;$|^\t?\}$/.test(
+      line,
+    );
+  const nftables = stdout.split("\n").filter((line) => line.trim() !== "" && !line.startsWith("#"));
+  return [...iptables, ...nftables.filter((line) => !isOfIptables(line))];
+}

@@ -1,0 +1,54 @@
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import type { Answer } from "../agent/request.ts";
+import type { Laboratory } from "../laboratory.ts";
+import { programPath } from "../program-path.ts";
+import { hosts, type PodName } from "../scenario/places.ts";
+
+const python = "/usr/bin/python3";
+
+/** Returns the reason why SCTP packets cannot be sent here; undefined if they can. */
+export function whyNoSctp(): string | undefined {
+  if (!existsSync(python)) return `no ${python}, and Node.js does not speak SCTP`;
+  if (existsSync("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")) return undefined;
+  return "the kernel does not track SCTP associations";
+}
+
+/** Starts an SCTP responder in each pod; resolves when all are ready. They end with the laboratory. */
+export async function serveSctp(laboratory: Laboratory, ports: readonly number[]): Promise<void> {
+  const names: readonly PodName[] = ["a", "b", "c", "d"];
+  await Promise.all(
+    names.map(async (name) => {
+      const { v4, v6 } = hosts[name];
+      const child = laboratory.start(name, [
+        python,
+        programPath("check/sctp.py"),
+        "serve",
+        name,
+        ports.join(","),
+        v4,
+        v6,
+      ]);
+      if (child.stdout !== null) await once(child.stdout, "data");
+    }),
+  );
+}
+
+interface SctpQuestion {
+  readonly address: string;
+  readonly port: number;
+  /** Address of the sender if it has several. */
+  readonly from: string | undefined;
+  readonly timeoutMs: number;
+  /** Number of different hosts that should answer. */
+  readonly wanted: number;
+}
+
+/** Sends packets from a namespace, at most 64, until enough hosts have answered. */
+export async function askSctp(laboratory: Laboratory, namespace: string, question: SctpQuestion): Promise<Answer[]> {
+  const { address, port, from = "-", timeoutMs, wanted } = question;
+  const words = [address, port, from, timeoutMs, wanted, 64].map(String);
+  return JSON.parse(
+    await laboratory.run(namespace, [python, programPath("check/sctp.py"), "ask", ...words]),
+  ) as Answer[];
+}

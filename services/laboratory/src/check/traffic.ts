@@ -1,0 +1,164 @@
+import type { AgentClient } from "../agent/agent-client.ts";
+import type { Protocol } from "../agent/request.ts";
+import type { State } from "../scenario/manifest.ts";
+import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
+import { type Family, families, type HostName } from "../scenario/places.ts";
+import type { TwoNodes } from "./two-nodes.ts";
+
+/** Sender and destination of traffic over both protocols and both families. */
+export interface Way {
+  readonly from: Sender;
+  readonly to: Frontend;
+  readonly port: number;
+  /** Default: both. */
+  readonly family?: Family;
+}
+
+export interface TrafficOptions {
+  /** Default: both. */
+  readonly protocols?: readonly Protocol[];
+  /** For slow guests: connections are opened less often, may take long, and may send SYNs again. Default false. */
+  readonly toleratesDelay?: boolean;
+  /**
+   * Set where endpoints are removed: UDP clients without an answer send their datagram three times. kpng, like
+   * kube-proxy, deletes the conntrack entries of a removed endpoint, and an answer still on its way is then no longer
+   * translated, so the client ignores it. Default false.
+   */
+  readonly resendsDatagrams?: boolean;
+}
+
+/** Result of `Traffic.end`. */
+interface TrafficReport {
+  /** A line for each loss, change of endpoint, rejection or closed connection. */
+  readonly wrong: readonly string[];
+  /** Number of answered new connections and first datagrams. */
+  readonly answeredProbes: number;
+  /** Number of bytes and datagrams that the flows got back. */
+  readonly answeredByFlows: number;
+}
+
+interface Stream {
+  readonly said: string;
+  readonly agent: AgentClient;
+  readonly id: number;
+  name: HostName | string | undefined;
+}
+
+let lastId = 1_000_000;
+
+/**
+ * Traffic that changes of the node's rules must not affect: on each path a transfer over one TCP connection, datagrams
+ * from one UDP port, and every 50 ms a new connection and a datagram from a new port.
+ */
+export class Traffic {
+  readonly #flows: Stream[] = [];
+  readonly #probes: Stream[] = [];
+
+  readonly #world: TwoNodes;
+  readonly #options: TrafficOptions;
+  #repeatedBefore = 0;
+
+  private constructor(world: TwoNodes, options: TrafficOptions) {
+    this.#world = world;
+    this.#options = options;
+  }
+
+  /** Starts the traffic; resolves when every flow has got an answer. Errors: a flow without an answer. */
+  static async start(
+    world: TwoNodes,
+    state: State,
+    ways: readonly Way[],
+    options: TrafficOptions = {},
+  ): Promise<Traffic> {
+    const traffic = new Traffic(world, options);
+    const { protocols = ["tcp", "udp"] } = options;
+    const starts = ways.flatMap((way) =>
+      families
+        .filter((family) => family === (way.family ?? family))
+        .flatMap((family) => protocols.map((protocol) => traffic.#open(world, state, way, family, protocol))),
+    );
+    await Promise.all(starts);
+    traffic.#repeatedBefore = await traffic.#repeatedSyns();
+    return traffic;
+  }
+
+  async #open(world: TwoNodes, state: State, way: Way, family: Family, protocol: Protocol): Promise<void> {
+    const agent = world.agentOf(way.from);
+    const from = way.from.kind === "outside" ? way.from.address[family] : undefined;
+    const target = { protocol, address: addressOf(state, way.to, family), port: way.port, from };
+    lastId += 1;
+    const stream: Stream = { said: `${family} ${protocol} ${describePacket(way)}`, agent, id: lastId, name: undefined };
+    await agent.send({ kind: "open", id: stream.id, ...target });
+    const deadlineMs = performance.now() + world.answerMs + 2_000;
+    while (stream.name === undefined) {
+      if (performance.now() > deadlineMs) throw new Error(`${stream.said}: no answer at the start`);
+      stream.name = (await agent.send({ kind: "look", id: stream.id })).name;
+    }
+    this.#flows.push(stream);
+    lastId += 1;
+    const probe = { ...stream, id: lastId };
+    const patience = this.#options.toleratesDelay === true ? { everyMs: 200, timeoutMs: 60_000 } : {};
+    const sendings = this.#options.resendsDatagrams === true ? 3 : 1;
+    await agent.send({ kind: "probe", ...target, ...patience, sendings, id: probe.id });
+    this.#probes.push(probe);
+  }
+
+  /** Waits until every flow got another answer from the same endpoint; returns a line for each that did not. */
+  async look(): Promise<readonly string[]> {
+    const lines = await Promise.all(
+      this.#flows.map(async ({ agent, id, said, name }) => {
+        await agent.send({ kind: "look", id });
+        const deadlineMs = performance.now() + this.#world.answerMs + 2_000;
+        for (;;) {
+          const state = await agent.send({ kind: "look", id });
+          if (state.ended !== undefined) return [`${said}: ended: ${state.ended}`];
+          if (state.answered > 0) return state.name === name ? [] : [`${said}: went to ${name}, now to ${state.name}`];
+          if (performance.now() > deadlineMs) return [`${said}: no answer any more`];
+        }
+      }),
+    );
+    return lines.flat();
+  }
+
+  /** Stops the traffic and returns the report. */
+  async end(): Promise<TrafficReport> {
+    const wrong: string[] = [...(await this.look())];
+    let answeredProbes = 0;
+    let answeredByFlows = 0;
+    const finished = this.#flows.map(async ({ agent, id, said }) => {
+      const { sent, answered, ended } = await agent.send({ kind: "finish", id });
+      answeredByFlows += answered;
+      if (answered !== sent) wrong.push(`${said}: sent ${sent}, of which ${answered} came back`);
+      if (ended !== undefined) wrong.push(`${said}: ended: ${ended}`);
+      await agent.send({ kind: "end", id });
+    });
+    const stopped = this.#probes.map(async ({ agent, id, said }) => {
+      const { answered, failures } = await agent.send({ kind: "stop probe", id });
+      answeredProbes += answered;
+      if (failures.length > 0) {
+        wrong.push(
+          `${said}: of ${answered + failures.length} new ones ${failures.length} failed: ${failures.slice(0, 5).join("; ")}`,
+        );
+      }
+    });
+    await Promise.all([...finished, ...stopped]);
+    const repeated = (await this.#repeatedSyns()) - this.#repeatedBefore;
+    if (repeated > 0 && this.#options.toleratesDelay !== true) wrong.push(`${repeated} SYNs had to be sent again`);
+    return { wrong, answeredProbes, answeredByFlows };
+  }
+
+  /**
+   * Returns the number of retransmitted SYNs of pod a and of the client outside: connections that were only delayed by
+   * a moment without rules. SYNs of n1 do not count, because markers connect from there before rules exist.
+   */
+  async #repeatedSyns(): Promise<number> {
+    const counts = ["a", "client"].map(async (name) => {
+      const lines = (await this.#world.laboratory.run(name, ["cat", "/proc/net/netstat"])).split("\n");
+      const [names = [], values = []] = lines
+        .filter((line) => line.startsWith("TcpExt:"))
+        .map((line) => line.split(" "));
+      return Number(values[names.indexOf("TCPSynRetrans")] ?? Number.NaN);
+    });
+    return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0);
+  }
+}
