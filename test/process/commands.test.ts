@@ -49,73 +49,18 @@ describe("a watcher and its backends", () => {
     expect(lines(backends[0] as Program)[3]).toContain("10.1.0.22");
     expect(new Set(backends.map((backend) => backend.stdout())).size).toBe(1);
   });
-
-  test("a backend does not run after a restart of the watcher without a change, and runs once after a restart with one", async () => {
-    const first = await watcher();
-    const backend = start(jsonMain, ["--api", socket(), "--node-name", "n1", "--error-delay", "50ms"]);
-    await expect.poll(() => lines(backend).length).toBe(2);
-    first.kill();
-    await backend.said("stream lost");
-    const second = await watcher();
-    await expect.poll(() => backend.stderr().split("stream in sync").length).toBe(3);
-    expect(lines(backend)).toHaveLength(2);
-    second.kill();
-    await second.ended;
-    edit("10.1.0.2", "10.1.0.22");
-    await watcher();
-    await expect.poll(() => lines(backend).length).toBe(4);
-  });
-
-  test("a relay keeps serving while its upstream is down", async () => {
-    const upstream = await watcher();
-    const relay = kpng(["api", "--api", socket(), "to-api", "--listen", socket("relay.sock")]);
-    const once = () => kpng(["local", "--api", socket("relay.sock"), "to-json", "--node-name", "n1", "--once"]);
-    const before = once();
-    expect(await before.ended, before.stderr()).toBe(0);
-    upstream.kill();
-    await relay.said("upstream watcher lost");
-    const after = once();
-    expect(await after.ended, after.stderr()).toBe(0);
-    expect(after.stdout()).toBe(before.stdout());
-  });
-
-  test("an invalid file keeps the last good state, is reported with the place of the error, and is counted", async () => {
-    const program = await watcher("--metrics-bind-address", "127.0.0.1:0", "--log-level", "debug");
-    edit("podname: web-1", "podname: web-1\n    colour: red");
-    await program.said("colour");
-    expect(program.stderr()).toMatch(/state\.yaml","problem":"services\[0\].*colour/);
-    const backend = kpng(["local", "--api", socket(), "to-json", "--node-name", "n1", "--once"]);
-    expect(await backend.ended).toBe(0);
-    expect(lines(backend)).toHaveLength(2);
-    edit("\n    colour: red", "");
-    edit("10.1.0.2", "10.1.0.22");
-    const later = start(jsonMain, ["--api", socket(), "--node-name", "n1"]);
-    await expect.poll(() => later.stdout()).toContain("10.1.0.22");
-  });
-
-  test("to-file writes the file of the original byte for byte, and kpng reads it again", async () => {
-    const program = kpng(["file", "-i", at("state.yaml"), "to-file", "-o", at("out.yaml")]);
-    await program.said("state written");
-    expect(readFileSync(at("out.yaml"), "utf8")).toBe(readFileSync(join(fixtures, "to-file.yaml"), "utf8"));
-    const again = kpng(["file", "-i", at("out.yaml"), "to-file", "-o", at("again.yaml")]);
-    await again.said("state written");
-    expect(readFileSync(at("again.yaml"), "utf8")).toBe(readFileSync(at("out.yaml"), "utf8"));
-  });
 });
 
 const tokenFlags = [...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"], ...["--token-audience", "kpng"]];
 
 describe("the command line", () => {
   test.each([
-    [["file", "-i", "/nonexistent.yaml", "to-api"], 1, "[BAD_INPUT]"],
     [
       ["file", "to-api", "--listen", "localhost"],
       1,
       '[BAD_OPTION] --listen "localhost" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535',
     ],
     [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
-    [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],
-    [["local", "--tls-ca", "/nonexistent.pem", "to-json"], 1, "[TLS_FILES] --tls-ca /nonexistent.pem cannot be read"],
     [["file", "to-api", ...tokenFlags], 1, "[BAD_OPTION] --token-audience needs an API server: kpng kube, or kpng api"],
     [["file", "-i", "", "to-api"], 2, "the value is empty"],
     [
@@ -125,23 +70,12 @@ describe("the command line", () => {
     ],
     [["local", "to-json", "--service-proxy-name", "my proxy"], 2, '"my proxy" is not a label value'],
     [["local", "to-nothing"], 2, "unknown command 'to-nothing'"],
-    [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
-    [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],
     [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],
   ])("%j exits with %i and prints %j", async (args, code, message) => {
     const program = kpng(args);
     expect(await program.ended).toBe(code);
     expect(program.stderr().replaceAll('\\"', '"')).toContain(message);
     expect(program.stdout()).toBe("");
-  });
-
-  test("every option has an environment name, and the flag takes precedence", async () => {
-    const env = { KPNG_INPUT: at("state.yaml"), KPNG_NODE_NAME: "n1", KPNG_ONCE: "true" };
-    const program = kpng(["file", "to-local", "to-json"], env);
-    expect(await program.ended, program.stderr()).toBe(0);
-    expect(lines(program)).toHaveLength(2);
-    const other = kpng(["file", "-i", "/nonexistent.yaml", "to-local", "to-json"], env);
-    expect(await other.ended).toBe(1);
   });
 
   test("an environment variable with a false value enables nothing", async () => {

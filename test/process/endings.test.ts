@@ -217,18 +217,6 @@ describe("--version", () => {
 });
 
 describe("--help", () => {
-  test.each([
-    { of: [], most: 40 },
-    { of: ["file", "to-api"], most: 80 },
-    { of: ["local", "to-ipvs"], most: 80 },
-    { of: ["local", "to-ebpf"], most: 80 },
-  ])("of $of has at most $most lines", async ({ of, most }) => {
-    const help = kpng([...of, "--help"]);
-    expect(await help.ended).toBe(0);
-    expect(help.stdout().split("\n").length).toBeLessThanOrEqual(most);
-    expect(help.stdout()).not.toContain("Options for experts");
-  });
-
   test("leaves out the options for experts, which --help-all lists", async () => {
     const help = kpng(["local", "to-ipvs", "--help-all"]);
     expect(await help.ended).toBe(0);

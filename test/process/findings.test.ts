@@ -1,6 +1,5 @@
 import { renameSync, writeFileSync } from "node:fs";
-import { makeCertificates } from "@kpng/process/testing/certificates.ts";
-import { expect, onTestFinished, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { runKpng } from "../docs/run-kpng.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
@@ -51,14 +50,12 @@ async function surfaces(api: string, status: string) {
   };
 }
 
-async function startWatcher(
-  ...more: readonly string[]
-): Promise<{ readonly api: string; readonly status: string; readonly freePort: number }> {
+async function startWatcher(): Promise<{ readonly api: string; readonly status: string; readonly freePort: number }> {
   write(good);
   const [port = 0, freePort = 0] = await freePorts(2);
   const api = `unix://${at("api.sock")}`;
   const bind = ["--healthz-bind-address", `127.0.0.1:${port}`, "--metrics-bind-address", `127.0.0.1:${port}`];
-  const watcher = start(kpngMain, ["file", "-i", at("live.yaml"), "to-api", "--listen", api, ...bind, ...more]);
+  const watcher = start(kpngMain, ["file", "-i", at("live.yaml"), "to-api", "--listen", api, ...bind]);
   await watcher.said('"msg":"input read"');
   return { api, status: `http://127.0.0.1:${port}`, freePort };
 }
@@ -84,25 +81,6 @@ test("an input that breaks, and a Service without a ready endpoint, are named by
 
   write(good);
   await expect.poll(look).toMatchObject({ ...isGreen, page: expect.not.stringContaining("ERROR") });
-});
-
-test("a certificate that expires within two weeks is named by every surface, and leaves the watcher healthy", async () => {
-  const certificates = makeCertificates();
-  onTestFinished(() => certificates.remove());
-  const { key, crt } = certificates.clientWith([], 3);
-  const tls = ["--listen-tls-key", key, "--listen-tls-crt", crt, "--listen-tls-ca", certificates.ca];
-  const { api, status } = await startWatcher(...tls, "--listen", "127.0.0.1:0");
-  const names = expect.stringContaining("certificate: expires at 20");
-  await expect
-    .poll(() => surfaces(api, status))
-    .toMatchObject({
-      status: names,
-      analyze: names,
-      page: names,
-      errors: 0,
-      health: expect.stringContaining("expires at 20"),
-      healthStatus: 200,
-    });
 });
 
 test("a node that cannot apply a change is named by every surface of its watcher, and by its own health", async () => {

@@ -31,10 +31,8 @@ describe("a question", () => {
     { typed: `file -i ${input} get view n1 --service nothing`, said: /^no endpoints found\n$/ },
     { typed: `file -i ${input} get services -n nothing`, said: /^no Services found\n$/ },
     { typed: `file -i ${input} analyze`, out: /^warning .*\n *→ [\s\S]*\n0 errors, 2 warnings\n$/ },
-    { typed: "kube --server http://127.0.0.1:1 get services", code: 1, said: /source\/kube\/services: .*ECONNREFUSED/ },
     { typed: `status --api ${none}1 --api ${none}2`, code: 1, said: /no-such1[\s\S]*no-such2/ },
     { typed: `status --api ${none}1,${none}2`, code: 1, said: /no-such1[\s\S]*no-such2/ },
-    { typed: "delete service web", code: 2, said: /Hint: use kubectl/ },
     { typed: "file -i missing.yaml get services", code: 1, said: /missing\.yaml: cannot be read/ },
   ])("kpng $typed", async ({ typed, code = 0, out = /^$/, said = /^$/, maxLines = 1_000 }) => {
     const program = start(kpngMain, typed.split(" "));
@@ -56,27 +54,4 @@ test.each([
   const backend = start(`services/backend-${program}/src/main.ts`, [...args, "--api", none]);
   expect(await backend.ended).not.toBe(0);
   expect(backend.stderr()).toMatch(says);
-});
-
-test("a watcher listens on host:port, says where, and why it ends; a backend finds it again within seconds", async () => {
-  const watcher = () => start(kpngMain, ["file", "-i", input, "to-api", "--listen", `unix://${at("api.sock")}`]);
-  const tcp = start(kpngMain, ["file", "-i", input, "to-api", "--listen", "127.0.0.1:0"]);
-  await tcp.said('"listening"');
-  expect(tcp.stderr()).toMatch(/"addresses":\["127\.0\.0\.1:[1-9]\d+"\]/);
-  const first = watcher();
-  await first.said('"msg":"input read"');
-  const backend = start("services/backend-json/src/main.ts", [
-    "--api",
-    `unix://${at("api.sock")}`,
-    "--node-name",
-    "n1",
-  ]);
-  await backend.said("stream in sync");
-  first.stop();
-  await first.ended;
-  expect(first.stderr()).toMatch(/"reason":"SIGTERM","msg":"the watcher stops"/);
-  // Until delays have grown.
-  await expect.poll(() => backend.stderr().split("stream lost").length).toBeGreaterThan(4);
-  watcher();
-  await expect.poll(() => backend.stderr().split("stream in sync").length, { timeout: 15_000 }).toBe(3);
 });

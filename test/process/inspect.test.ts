@@ -89,51 +89,18 @@ function change(): void {
 // Not in a hook: the first compilation takes minutes, and has no limit.
 const binaries = await findBinaries(["grpcurl"]);
 
-describe("grpcurl alone answers", () => {
-  const grpcurl = async (method: string, request: object = {}): Promise<Record<string, unknown>> => {
-    if (binaries.kind === "missing") throw new Error(binaries.reason);
-    const args = ["-plaintext", "-d", JSON.stringify(request), server.address];
-    const { stdout } = await run(binaries.paths.grpcurl ?? "", [...args, `kpng.inspect.v1.InspectService/${method}`]);
-    return JSON.parse(stdout);
-  };
-
-  beforeEach((context) => {
-    if (binaries.kind === "missing" && process.env.CI !== "true") context.skip(`no grpcurl: ${binaries.reason}`);
-  });
-
-  test("why a node does not send to a pod", async () => {
-    list();
-    change();
-    const request = { nodeName: "n1", endpoint: "web-2" };
-    expect(await grpcurl("ListNodeEndpoints", request)).toMatchObject({
-      decisions: [
-        {
-          service: "web",
-          address: "10.1.0.2",
-          reason: "ENDPOINT_REASON_TERMINATING",
-          text: /other endpoints are ready/,
-        },
-      ].map((decision) => ({ ...decision, text: expect.stringMatching(decision.text) })),
-    });
-    expect(await grpcurl("ListNodeEndpoints", { nodeName: "n1", endpoint: "10.1.0.9" })).toMatchObject({
-      decisions: [
-        { pod: "dns-1", reason: "ENDPOINT_REASON_NOT_ON_NODE", clusterReason: "ENDPOINT_REASON_SET_NOT_NEEDED" },
-      ],
-    });
-  });
-
-  test("a node's view, and what changes in it as it changes", async () => {
-    list();
-    const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
-    const request = JSON.stringify({ NodeName: "n1", Count: 2 });
-    const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
-    await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
-    expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
-    change();
-    // The command requested two views and ends when it has them.
-    const { stdout } = await watching;
-    expect(stdout.match(/"Sync"/g)).toHaveLength(2);
-  });
+test("grpcurl alone shows a node's view, and what changes in it as it changes", async (context) => {
+  if (binaries.kind === "missing" && process.env.CI !== "true") context.skip(`no grpcurl: ${binaries.reason}`);
+  const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
+  list();
+  const request = JSON.stringify({ NodeName: "n1", Count: 2 });
+  const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
+  await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
+  expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
+  change();
+  // The command requested two views and ends when it has them.
+  const { stdout } = await watching;
+  expect(stdout.match(/"Sync"/g)).toHaveLength(2);
 });
 
 describe("over Connect, as curl calls", () => {

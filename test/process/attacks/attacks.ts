@@ -1,6 +1,5 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { WatchEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import {
   connectionStart,
   encodeFrame,
@@ -24,15 +23,6 @@ export interface Attack {
   readonly piece: (index: number) => Buffer | undefined;
 }
 
-/** Sends the preface, and then a piece for each number of `count` streams: the next ones each time. */
-function streams(count: number, stream: (id: number) => Buffer): Attack["piece"] {
-  return (index) => {
-    if (index === 0) return connectionStart;
-    const firstId = 2 * (index - 1) * count + 1;
-    return Buffer.concat(Array.from({ length: count }, (_, at) => stream(firstId + 2 * at)));
-  };
-}
-
 /** Sends one piece. */
 function once(bytes: Buffer): Attack["piece"] {
   return (index) => (index === 0 ? bytes : undefined);
@@ -45,7 +35,6 @@ function open(path: string, id: number): Buffer {
 
 const watch = "/localv1.Sets/Watch";
 const watchHealth = "/grpc.health.v1.Health/Watch";
-const askForNode = toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: "n1" }));
 const manyStreams = Array.from({ length: 100 }, (_, at) => 2 * at + 1);
 
 /** All of a message of nearly the accepted size but the last byte. */
@@ -75,16 +64,6 @@ export const attacks = {
   "unread queries": {
     connections: 3,
     piece: once(Buffer.concat([noWindow, ...Array.from({ length: 1_000 }, (_, call) => unreadQuery(2 * call + 1))])),
-  },
-  resets: {
-    connections: 20,
-    piece: streams(500, (id) =>
-      Buffer.concat([
-        open(watch, id),
-        encodeMessage(id, askForNode),
-        encodeFrame(frameType.rstStream, 0, id, Buffer.from([0, 0, 0, 8])),
-      ]),
-    ),
   },
   "watches of health": {
     connections: 20,
