@@ -61,6 +61,13 @@ export class ApiClient {
     await this.call("DELETE", `${path}${path.includes("?") ? "&" : "?"}gracePeriodSeconds=0`);
   }
 
+  /** Returns a token for an account of kube-system; `spec` is that of a TokenRequest. */
+  async requestToken(account: string, spec: object = {}): Promise<string> {
+    const request = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec };
+    const answer = await this.call("POST", `/api/v1/namespaces/kube-system/serviceaccounts/${account}/token`, request);
+    return (answer as { readonly status: { readonly token: string } }).status.token;
+  }
+
   /** Closes all connections. */
   close(): void {
     this.#agent?.destroy();

@@ -31,9 +31,7 @@ async function userWith(cluster: Cluster, name: string, rules: readonly unknown[
   const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name };
   const subjects = [{ kind: "ServiceAccount", name, namespace: "kube-system" }];
   await api.create(`${roles}/rolebindings`, { ...rbac, kind: "RoleBinding", roleRef, subjects });
-  const request = { apiVersion: "authentication.k8s.io/v1", kind: "TokenRequest", spec: {} };
-  const answer = await api.call("POST", `${namespace}/serviceaccounts/${name}/token`, request);
-  const { token } = (answer as { readonly status: { readonly token: string } }).status;
+  const token = await api.requestToken(name);
   const path = join(folder, `${name}.kubeconfig`);
   const config = {
     apiVersion: "v1",

@@ -2,13 +2,11 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
-import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { connectKube } from "@kpng/source/kube/connect.ts";
 import { TokenChecker } from "@kpng/watcher/identity/token-checker.ts";
 import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
 import { afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
-import type { ApiClient } from "./api-client.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService } from "./objects.ts";
 import { applyRbac, clusterRolePath, mayAccount, refusedRights, watchedKinds } from "./rbac.ts";
@@ -84,77 +82,34 @@ await describeCluster("the rights of deploy/kubernetes/watcher/rbac.yaml", { has
     }
   });
 
-  describe("ServiceAccount tokens, issued and reviewed by a real API server", () => {
-    const serviceAccounts = "/api/v1/namespaces/kube-system/serviceaccounts";
-    const pods = "/api/v1/namespaces/kube-system/pods";
-    const limit = { timeout: 120_000, interval: 200 };
-
-    /** Creates a backend's pod on a node, and returns the token that its kubelet would project. */
-    async function createBackend(api: ApiClient, name: string, node: string): Promise<string> {
-      await api
-        .create(serviceAccounts, { apiVersion: "v1", kind: "ServiceAccount", metadata: { name: "kpng-node" } })
-        .catch(() => undefined);
-      await createNode(api, node).catch(() => undefined);
-      await api.create(pods, {
-        apiVersion: "v1",
-        kind: "Pod",
-        metadata: { name },
-        spec: { nodeName: node, serviceAccountName: "kpng-node", containers: [{ name: "main", image: "none" }] },
-      });
-      const request = {
-        apiVersion: "authentication.k8s.io/v1",
-        kind: "TokenRequest",
-        spec: { audiences: ["kpng"], boundObjectRef: { kind: "Pod", apiVersion: "v1", name } },
-      };
-      const answer = await api.call("POST", `${serviceAccounts}/kpng-node/token`, request);
-      return (answer as { readonly status: { readonly token: string } }).status.token;
-    }
-
-    function startChecker(): TokenChecker {
-      const kubeconfig = cluster().kubeconfig("kpng");
-      const checker = new TokenChecker({
-        review: kubeReviews(async () => connectKube({ kubeconfig }), "kpng"),
-        audience: "kpng",
-        accounts: { node: new Set(["kube-system/kpng-node"]), state: new Set(), inspection: new Set() },
-        log: createLog("error", () => undefined),
-        reviewMs: 500,
-        retryMs: 500,
-      });
-      onTestFinished(() => checker.stop());
-      return checker;
-    }
-
-    /** Checks a token, and returns its rights and the signal of a call with it. */
-    async function accept(checker: TokenChecker, text: string) {
-      const result = await checker.check(text);
-      if (result.kind === "refused") throw new Error(result.problem.message);
-      return { rights: result.rights, ended: checker.follow(text, "", new PassThrough()) };
-    }
-
-    test("the token of a pod gives the view of its node, until the pod is deleted", async () => {
-      const { api } = cluster();
-      await applyRbac(api);
-      const checker = startChecker();
-      const text = await createBackend(api, "backend-1", "n1");
-      const token = await accept(checker, text);
-      expect(token).toMatchObject({ rights: { nodes: new Set(["n1"]), hasState: false } });
-      await api.delete(`${pods}/backend-1`);
-      await expect.poll(() => token.ended.aborted, limit).toBe(true);
-      expect(await checker.check(text)).toMatchObject({ kind: "refused" });
+  test("the token of a pod gives the view of its node, until the pod is deleted", async () => {
+    const { api, kubeconfig } = cluster();
+    await applyRbac(api);
+    await createNode(api, "n1");
+    await api.create("/api/v1/namespaces/kube-system/pods", {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name: "backend-1" },
+      spec: { nodeName: "n1", serviceAccountName: "kpng-node", containers: [{ name: "main", image: "none" }] },
     });
-
-    test("while the API server is down, an accepted token stays, and a new one waits until it is back", async () => {
-      const { api, apiServer } = cluster();
-      await applyRbac(api);
-      const checker = startChecker();
-      const known = await accept(checker, await createBackend(api, "backend-3", "n3"));
-      const text = await createBackend(api, "backend-4", "n4");
-      await apiServer.kill();
-      expect(await checker.check(text)).toMatchObject({ problem: { code: Code.Unavailable } });
-      await apiServer.start();
-      await expect.poll(async () => (await checker.check(text)).kind, limit).toBe("accepted");
-      expect(known.ended.aborted).toBe(false);
+    const text = await api.requestToken("kpng-node", {
+      audiences: ["kpng"],
+      boundObjectRef: { kind: "Pod", apiVersion: "v1", name: "backend-1" },
     });
+    const checker = new TokenChecker({
+      review: kubeReviews(async () => connectKube({ kubeconfig: kubeconfig("kpng") }), "kpng"),
+      audience: "kpng",
+      accounts: { node: new Set(["kube-system/kpng-node"]), state: new Set(), inspection: new Set() },
+      log: createLog("error", () => undefined),
+      reviewMs: 500,
+      retryMs: 500,
+    });
+    onTestFinished(() => checker.stop());
+    expect(await checker.check(text)).toMatchObject({ rights: { nodes: new Set(["n1"]), hasState: false } });
+    const ended = checker.follow(text, "", new PassThrough());
+    await api.delete("/api/v1/namespaces/kube-system/pods/backend-1");
+    await expect.poll(() => ended.aborted, { timeout: 120_000, interval: 200 }).toBe(true);
+    expect(await checker.check(text)).toMatchObject({ kind: "refused" });
   });
 
   // Last, because it revokes a token.

@@ -4,7 +4,6 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeDecodeOptions } from "@kpng/source/decode/decoded.ts";
 import { connectKube } from "@kpng/source/kube/connect.ts";
-import type { KubeConnection } from "@kpng/source/kube/connection.ts";
 import { kubeSource } from "@kpng/source/kube/kube-source.ts";
 import type { ReflectorTiming } from "@kpng/source/kube/reflector.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "@kpng/source/source.ts";
@@ -84,8 +83,6 @@ export class RecordingSink implements ClusterSink {
 interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
-  /** Wraps the connection of the source. */
-  readonly intercept?: ((connection: KubeConnection) => KubeConnection) | undefined;
 }
 
 /** Kubernetes source that feeds a recording sink, with its log, health and metrics. */
@@ -98,10 +95,10 @@ export class RunningSource {
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  constructor({ kubeconfig, timing, intercept = (same) => same }: RunOptions) {
+  constructor({ kubeconfig, timing }: RunOptions) {
     const log = createLog("debug", (line) => this.lines.push(JSON.parse(line)));
     const source = kubeSource({
-      connection: intercept(connectKube({ kubeconfig })),
+      connection: connectKube({ kubeconfig }),
       sink: this.sink,
       decode: makeDecodeOptions(),
       metrics: this.metrics,

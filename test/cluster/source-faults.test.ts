@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { relay } from "@kpng/laboratory/relay.ts";
 import { beforeAll, describe, onTestFinished, test } from "vitest";
-import type { KubeConnection } from "../../services/source/src/kube/connection.ts";
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
@@ -59,18 +58,6 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       assert.deepEqual(source.sink.violations, []);
     });
 
-    test("the source delivers no state while connections are black-holed from the start, and then the whole state", async () => {
-      const { network, kubeconfig } = await startRelay(cluster());
-      network.mute(true);
-      const source = start({ kubeconfig, timing: { listSilenceMs: 500 } });
-      await source.untilFailing("services", /^cannot list services: no data for 500 ms$/);
-      assert.ok((await source.metric("kpng_source_lists_total", { result: "silent" })) > 0);
-      assert.deepEqual(source.sink.calls, []);
-      assert.ok(!source.health.isReady);
-      network.mute(false);
-      await source.untilReady();
-    });
-
     test("a watch that is broken by a RST after each event loses no event and causes no new list", async () => {
       const { api } = cluster();
       const { network, kubeconfig } = await startRelay(cluster());
@@ -91,34 +78,6 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       assert.equal(await source.metric("kpng_source_relists_total"), 0);
       assert.ok(source.hasLogged("watch failed"));
       assert.deepEqual(source.sink.violations, []);
-    });
-
-    test("a change between two pages of a list is in no page, and the watch delivers it", async () => {
-      const { api, kubeconfig } = cluster();
-      let hasChanged = false;
-      const intercept = (connection: KubeConnection): KubeConnection => ({
-        ...connection,
-        get: async (path, signal) => {
-          if (path.includes("endpointslices") && path.includes("continue=") && !hasChanged) {
-            hasChanged = true;
-            await createSlice(api, { name: "a-new-one", service: "other", addresses: ["10.5.0.1"] });
-            await api.patch(`${slicesPath()}/slice-19`, { endpoints: [{ addresses: ["10.5.0.2"] }] });
-            await api.delete(`${slicesPath()}/slice-00`);
-          }
-          return connection.get(path, signal);
-        },
-      });
-      const timing = { pageSize: 3 };
-      const source = start({ kubeconfig: kubeconfig("admin"), intercept, timing });
-      await source.until("all three changes", (sink) => {
-        const addresses = sink.addressesOf("default/web");
-        const hasNew = sink.slices.includes("default/other/a-new-one");
-        return hasNew && addresses.includes("10.5.0.2") && !sink.slices.includes("default/web/slice-00");
-      });
-      const first = source.sink.calls.find((call) => call.kind === "replace" && call.objects.slices !== undefined);
-      const names = first?.kind === "replace" ? (first.objects.slices ?? []).map((slice) => slice.name) : [];
-      assert.ok(names.includes("slice-00") && !names.includes("a-new-one"), `the list is one snapshot: ${names}`);
-      await createSlice(api, { name: "slice-00", service: "web", addresses: ["10.3.0.1"] });
     });
   });
 

@@ -1,13 +1,8 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync, rmdirSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { cgroupMount } from "@kpng/laboratory/check/node-cgroup.ts";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
 import { until } from "../cluster/until.ts";
-import { whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.ts";
 import { buildImage } from "./docker-images.ts";
 
@@ -72,44 +67,6 @@ describe("images that Docker builds", () => {
     }`;
     const command = ["--entrypoint=node", `kpng-${target}`, "--eval", script];
     expect(await call("run", "--rm", "--network=none", "--cap-add=NET_ADMIN", ...command)).toBe("");
-  });
-
-  test("ipvs says what the kernel lacks, or serves", async (context) => {
-    const { docker: call } = needDocker(context);
-    const rights = ["--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "--network=none", "--read-only"];
-    const input = `--volume=${resolve("deploy/compose/manifests")}:/manifests:ro`;
-    const command = ["file", "--input=/manifests", "to-local", "to-ipvs", "--node-name=ipvs", "--once", "--dry-run"];
-    const ended = call("run", "--rm", ...rights, input, "--entrypoint=kpng", "kpng-ipvs", ...command);
-    if (existsSync("/proc/net/ip_vs")) expect(await ended).toContain("-A -t 10.96.0.80:80");
-    else await expect(ended).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
-  });
-
-  test("ebpf says what is missing, or serves", async (context) => {
-    const { docker: call } = needDocker(context);
-    const whyNot = await whyNoBpf();
-    // Never the machine's own: programs there would serve every process.
-    const cgroup = join(cgroupMount() ?? tmpdir(), `kpng-test-image-${process.pid}`);
-    mkdirSync(cgroup);
-    const once = (...capabilities: readonly string[]): Promise<string> => {
-      const rights = ["--cap-drop=ALL", ...capabilities.map((name) => `--cap-add=${name}`), "--network=none"];
-      const mounts = [
-        "--mount=type=volume,target=/sys/fs/bpf,volume-opt=type=bpf,volume-opt=device=bpf",
-        `--volume=${cgroup}:/host/cgroup:ro`,
-        `--volume=${resolve("deploy/compose/manifests")}:/manifests:ro`,
-      ];
-      const options = ["--node-name=ebpf", "--once", "--state-dir=none", "--cgroup=/host/cgroup"];
-      const command = ["file", "--input=/manifests", "to-local", "to-ebpf", ...options];
-      return call("run", "--rm", "--read-only", ...rights, ...mounts, "--entrypoint=kpng", "kpng-ebpf", ...command);
-    };
-    try {
-      await expect(once("NET_ADMIN")).rejects.toThrow(/BPF_UNSUPPORTED|unknown filesystem|no such device/);
-      // SYS_ADMIN contains BPF and PERFMON, whose names Docker 20.10 does not know.
-      const ended = once("NET_ADMIN", "SYS_ADMIN");
-      if (whyNot === undefined) await ended;
-      else await expect(ended).rejects.toThrow(/BPF_UNSUPPORTED|PROGRAM_REJECTED|no such device/);
-    } finally {
-      rmdirSync(cgroup);
-    }
   });
 
   test.for(["watcher", "json", "iptables", "nft", "ipvs", "ebpf", "userspace"])(

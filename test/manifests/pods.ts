@@ -51,18 +51,11 @@ export async function createPodOf(api: ApiClient, workload: KubeObject, node: st
     spec,
     // A static pod has no account.
     mountsToken: typeof account === "object" && account.automountServiceAccountToken !== false,
-    requestToken: async (audience) => {
-      const request = {
-        apiVersion: "authentication.k8s.io/v1",
-        kind: "TokenRequest",
-        spec: {
-          ...(audience === undefined ? {} : { audiences: [audience] }),
-          boundObjectRef: { kind: "Pod", apiVersion: "v1", name },
-        },
-      };
-      const answer = await api.call("POST", `${namespace}/serviceaccounts/${spec.serviceAccountName}/token`, request);
-      return (answer as { readonly status: { readonly token: string } }).status.token;
-    },
+    requestToken: (audience) =>
+      api.requestToken(spec.serviceAccountName ?? "default", {
+        ...(audience === undefined ? {} : { audiences: [audience] }),
+        boundObjectRef: { kind: "Pod", apiVersion: "v1", name },
+      }),
   };
 }
 

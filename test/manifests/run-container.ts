@@ -3,23 +3,12 @@ import { existsSync, lstatSync, mkdirSync, readdirSync, readlinkSync, writeFileS
 import { dirname, join, resolve } from "node:path";
 import { Child } from "../cluster/child.ts";
 import { until } from "../cluster/until.ts";
+import { commandLineOf } from "./kustomizations.ts";
 import type { Machine } from "./machine.ts";
 import type { Container, PodSpec, Probe } from "./pod-spec.ts";
 import type { Pod } from "./pods.ts";
 import { environmentOf } from "./pods.ts";
 import { prepareVolumes, type VolumeSources } from "./volumes.ts";
-
-/** Main files of the programs, by the name with which a manifest or an image starts them. */
-const mains: Readonly<Record<string, string>> = {
-  kpng: "services/cli/src/main.ts",
-  "kpng-iptables": "services/backend-iptables/src/main.ts",
-  "kpng-nft": "services/backend-nft/src/main.ts",
-  "kpng-ipvs": "services/backend-ipvs/src/main.ts",
-  "kpng-ebpf": "services/backend-ebpf/src/main.ts",
-  "kpng-userspace": "services/backend-userspace/src/main.ts",
-  "kpng-callout": "services/backend-callout/src/main.ts",
-  "kpng-json": "services/backend-json/src/main.ts",
-};
 
 /** A running container. */
 export interface RunningContainer {
@@ -45,7 +34,7 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
   const environment = await environmentOf(sources.api, pod);
   const root = join(sources.folder, "root");
   mkdirSync(root, { recursive: true });
-  const [program = "", ...args] = [...(container.command ?? [programOfImage(container)]), ...(container.args ?? [])];
+  const [program = "", ...args] = commandLineOf(container);
   const enter = enterOf(pod.spec, container, environment);
   const script = [
     "set -eu",
@@ -101,16 +90,9 @@ function probeOf(container: Container, kind: "liveness" | "readiness") {
   return { host, port: Number(named ?? port), path };
 }
 
-/** Returns the program with which the image starts: deploy/images/Dockerfile. */
-function programOfImage({ image }: Container): string {
-  const name = image.replace(/^.*\//, "").replace(/:.*$/, "");
-  return name === "kpng-watcher" ? "kpng" : name;
-}
-
 function commandOf(program: string): readonly string[] {
-  const main = mains[program];
-  if (main === undefined) throw new Error(`no program ${program}`);
-  return [process.execPath, resolve(main)];
+  const service = program === "kpng" ? "cli" : program.replace("kpng-", "backend-");
+  return [process.execPath, resolve(`services/${service}/src/main.ts`)];
 }
 
 /** Command that takes on the user, the capabilities and the environment of the container. */

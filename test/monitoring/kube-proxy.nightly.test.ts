@@ -8,19 +8,13 @@ import { describeWhere } from "../cluster/describe-where.ts";
 import { kpngIptables } from "../kernel/backend/kpng-proxy.ts";
 import { kubeProxy, whyNoKubeProxy } from "../kernel/backend/kube-proxy.ts";
 import { bucketsOf, labelNames, type Metric, parseExposition } from "./exposition.ts";
+import { changedNow } from "./scrape-programs.ts";
 
 const whyNot = (await whyNoKubeProxy()) ?? (process.getuid?.() === 0 ? undefined : "root is required");
 
 function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
-  const state = together(
-    named("web", { number: 11 }, [...pods]),
-    named("kept", { number: 12, external: "Local" }, ["d"]),
-  );
-  const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
-  return {
-    ...state,
-    slices: state.slices.map((slice) => ({ ...slice, metadata: { ...slice.metadata, annotations } })),
-  };
+  const kept = named("kept", { number: 12, external: "Local" }, ["d"]);
+  return changedNow(together(named("web", { number: 11 }, [...pods]), kept));
 }
 
 /** kube-proxy counts these packets with nfacct, which few kernels have. */

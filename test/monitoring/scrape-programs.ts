@@ -15,7 +15,7 @@ export type Scrapes = ReadonlyMap<string, string>;
 
 const cli = "services/cli/src/main.ts";
 
-/** Returns a state with a Service of each kind that has metrics. Its endpoints have the time of their last change. */
+/** Returns a state with a Service of each kind that has metrics. */
 function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
   const kept = {
     number: 14,
@@ -23,7 +23,11 @@ function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
     external: "Local",
     healthCheckNodePort: 30_100,
   } as const;
-  const { services, slices } = together(named("web", { number: 11 }, [...pods]), named("kept", kept, ["d"]));
+  return changedNow(together(named("web", { number: 11 }, [...pods]), named("kept", kept, ["d"])));
+}
+
+/** Returns the state with the time of the last change at its endpoints. */
+export function changedNow({ services, slices }: State): State {
   const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
   return {
     services,

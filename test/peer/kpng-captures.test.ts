@@ -1,7 +1,5 @@
-import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { makeDecodeOptions } from "@kpng/source/decode/decoded.ts";
@@ -53,10 +51,4 @@ describe("our stream has the same operations, byte for byte, as the original's",
     const withoutCopies = capture("global.jsonl").filter((op) => !/"default\|\|/.test(JSON.stringify(op)));
     expect(await stream("global", {})).toEqual(withoutCopies);
   });
-});
-
-test("kpng-json prints byte for byte the output of the original on a host that is not a node", async () => {
-  const args = ["services/backend-json/src/main.ts", "--api", server.address, "--node-name", "elsewhere", "--once"];
-  const { stdout } = await promisify(execFile)(process.execPath, args);
-  expect(stdout).toBe(readFileSync(join(fixtures, "kpng-json.host-not-a-node.ndjson"), "utf8"));
 });
