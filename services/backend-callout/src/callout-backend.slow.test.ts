@@ -1,18 +1,12 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Answer, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { afterAll, expect, test } from "vitest";
 
-let folder: string;
-
-beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-callout-"));
-});
-
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder(afterAll);
 
 const main = new URL("main.ts", import.meta.url);
 

@@ -1,26 +1,9 @@
-import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
-import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
+import { putService, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { expect, test } from "vitest";
 
 const main = new URL("main.ts", import.meta.url);
-
-const expected = readFileSync(
-  new URL("../../../test/fixtures/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
-  "utf8",
-).trimEnd();
-
-test("a captured stream of the original is printed as the original printed it", async () => {
-  await using watcher = await startFakeWatcher((request) =>
-    request.index === 0 ? readCapture("local-nX") : silence(request),
-  );
-  const program = startProgram(main, ["--api", watcher.address, "--node-name", "nX", "--once"]);
-  expect(await program.ended).toBe(0);
-  expect(program.stdout().trimEnd()).toBe(expected);
-});
 
 test("each change prints the whole view; a reconnect without change prints nothing; SIGTERM ends with exit code 0", async () => {
   await using watcher = await startFakeWatcher((request) => {
@@ -40,23 +23,6 @@ test("each change prints the whole view; a reconnect without change prints nothi
     .split("\n")
     .map((line) => JSON.parse(line).Service.Name);
   expect(names).toEqual(["1", "1", "2"]);
-});
-
-test("the program ends silently when the reader of its output closes the pipe", async () => {
-  await using watcher = await startFakeWatcher((request) => {
-    const ops = Array.from({ length: 5_000 }, (_, index) => putService(`a/s${index}`));
-    return request.index === 0 ? [reset, ...ops, sync()] : silence(request);
-  });
-  const command = `"$0" "$1" --api ${watcher.address} --log-level error | head -n 1`;
-  const shell = spawn("sh", ["-c", command, process.execPath, fileURLToPath(main)]);
-  let output = "";
-  for (const stream of [shell.stdout, shell.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => {
-      output += text;
-    });
-  }
-  await new Promise((resolve) => shell.once("close", resolve));
-  expect(output.trim().split("\n").length).toBe(1);
 });
 
 test.each([

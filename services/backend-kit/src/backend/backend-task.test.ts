@@ -1,5 +1,4 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { NodeView } from "@kpng/model/node-view.ts";
 import { expect, test } from "vitest";
 import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteService, putService, reset, sync } from "../testing/ops.ts";
@@ -32,40 +31,6 @@ function gatedCalls() {
   };
   return { calls, onChanges };
 }
-
-const keysOf = (view: NodeView): string[] => [...view.services.keys()];
-
-test("calls never overlap, and changes during a call are one later call with the newest view", async () => {
-  const { watcher, batches } = await playSteps();
-  await using _ = watcher;
-  const calls = new Mailbox<{ readonly keys: string[]; readonly gate: Gate }>();
-  let running = 0;
-  const backend = start(watcher, {
-    onState: async (view) => {
-      expect(++running).toBe(1);
-      const gate = createGate();
-      calls.put({ keys: keysOf(view), gate });
-      await gate.opened;
-      running--;
-    },
-  });
-  batches.put([reset, putService("a/1"), sync(1n)]);
-  const first = await calls.next();
-  expect(first.keys).toEqual(["a/1"]);
-  batches.put([putService("a/2"), sync(2n)]);
-  batches.put([deleteService("a/1"), sync(3n)]);
-  batches.put([putService("a/3"), sync(4n)]);
-  // The fifth request shows that the fourth batch was received.
-  await watcher.untilReceived(5);
-  expect(calls.size).toBe(0);
-  first.gate.open();
-  const second = await calls.next();
-  expect(second.keys).toEqual(["a/2", "a/3"]);
-  second.gate.open();
-  await backend.end();
-  expect(await backend.metric('kpng_backend_syncs_total{result="ok"}')).toMatch(/ 2$/);
-  expect(await backend.metric("kpng_backend_revision")).toMatch(/ 4$/);
-});
 
 test("a failed call is logged, shown in health and repeated, even if the view is again the same as before", async () => {
   const { watcher, batches } = await playSteps();

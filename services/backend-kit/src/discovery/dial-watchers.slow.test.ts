@@ -7,7 +7,7 @@ import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test } from "vitest";
-import { type ConnectionState, followView, watchBatches } from "../receive/follow-view.ts";
+import { followView, watchBatches } from "../receive/follow-view.ts";
 import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { reset, sync } from "../testing/ops.ts";
 import { createReadableLog } from "../testing/steps.ts";
@@ -25,30 +25,6 @@ async function firstInstance(transport: Transport): Promise<string> {
     stop.abort();
   }
 }
-
-test("after a loss the next stream goes to the other watcher, and after another loss to the first again", async () => {
-  const stop = new AbortController();
-  const first = await play("first");
-  await using second = await play("second");
-  const { log } = createReadableLog();
-  // This value keeps the order of the list.
-  const transport = dialWatchers({ api: `${first.address},${second.address}`, log, random: () => 0.99 });
-  const seen: string[] = [];
-  const reasons: string[] = [];
-  const wait = async (): Promise<void> => {
-    if (reasons.length >= 3) stop.abort();
-  };
-  const onConnection = (state: ConnectionState): void => {
-    if (state.kind === "lost") reasons.push(state.reason);
-  };
-  for await (const { instance } of followView({ transport, nodeName: "n", log, wait, onConnection }, stop.signal)) {
-    seen.push(instance);
-    if (instance === "first") await first[Symbol.asyncDispose]();
-    else second.breakConnections();
-  }
-  expect(seen).toEqual(["first", "second", "second"]);
-  expect(reasons.length).toBe(3);
-});
 
 test("two streams in a row go to different watchers", async () => {
   await using first = await play("first");

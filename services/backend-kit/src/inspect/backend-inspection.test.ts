@@ -80,20 +80,6 @@ test("inspection shows the view, the last sync, and the rules within limits", as
   await end();
 });
 
-test("inspection shows the revisions of a restarted watcher that sends the same view", async () => {
-  const restarted = [...viewOps, sync(3n, "second")];
-  await using watcher = await startFakeWatcher((request) =>
-    request.stream === 0 || request.index > 0 ? sends(request) : restarted,
-  );
-  const { syncs, client, end } = start(watcher.address);
-  await syncs.next();
-  watcher.breakConnections();
-  await expect
-    .poll(() => client.getBackend({}))
-    .toMatchObject({ instance: "second", receivedRevision: 3n, appliedRevision: 3n });
-  await end();
-});
-
 test("inspection shows the reason of a failed sync, and no revision as applied", async () => {
   await using watcher = await startFakeWatcher(sends);
   const { client, end } = start(watcher.address, {}, () => Promise.reject(new Error("no room")));

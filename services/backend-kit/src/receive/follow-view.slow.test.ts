@@ -307,10 +307,6 @@ test.each([
     name: "an affinity timeout of 0",
     ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(0))],
   },
-  {
-    name: "a negative affinity timeout",
-    ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(-1))],
-  },
   { name: "an invalid path", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
 ])("BAD_STREAM ends the stream after $name", async ({ ops }) => {
   await expect(firstBatch([...ops, sync()])).rejects.toThrow("[BAD_STREAM]");

@@ -260,33 +260,3 @@ test("constant changes leave time for other work of the event loop", async () =>
   });
   expect(turns).toBeGreaterThan(5);
 });
-
-test("a run that ends after the first success gives up when syncs have failed for its limit", async () => {
-  const clock = new ManualClock();
-  const { log } = createReadableLog();
-  const { nowMs, wait } = clock;
-  let syncs = 0;
-  const sync = async (): Promise<void> => {
-    syncs++;
-    throw new Error("not permitted");
-  };
-  const pace = { nowMs, wait, errorDelayMs: 4 * second, isOnce: true, onceLimitMs: 30 * second };
-  const loop = new SyncLoop({ name: "test", sync, log, health: new Health(), ...pace });
-  const ended = loop.run(new AbortController().signal).then(
-    () => "synced",
-    (error: unknown) => String(error),
-  );
-  const world = view([service("a/web")]);
-  await clock.advance(minute);
-  loop.offer({
-    view: world,
-    touched: new Set(["a/web"] as const),
-    counts: { services: 1, endpoints: 0 },
-    isFirst: true,
-    revision: 1n,
-    instance: "",
-  });
-  await clock.advance(minute);
-  expect(await ended).toBe("Error: not permitted");
-  expect(syncs).toBeGreaterThan(2);
-});

@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
 import { zstdCompressSync } from "node:zlib";
-import { create, fromJson, toBinary } from "@bufbuild/protobuf";
+import { create, fromJson, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import {
+  type BatchOpSchema,
   Encoding,
   EndpointSchema,
   NodeSchema,
@@ -57,10 +58,10 @@ export function put(set: WireSet, path: string, bytes: Uint8Array): OpItem {
   return create(OpItemSchema, { Op: { case: "Set", value: { Ref: { Set: set, Path: path }, Bytes: bytes } } });
 }
 
-/** The operations as one compressed message (OpItem.Batch). */
-export function pack(ops: readonly OpItem[]): OpItem {
+/** The operations as one compressed message (OpItem.Batch); `fields` replaces fields of the message. */
+export function pack(ops: readonly OpItem[], fields: MessageInitShape<typeof BatchOpSchema> = {}): OpItem {
   const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: [...ops] }));
-  const value = { Encoding: Encoding.Zstd, Items: zstdCompressSync(bytes), Size: bytes.length };
+  const value = { Encoding: Encoding.Zstd, Items: zstdCompressSync(bytes), Size: bytes.length, ...fields };
   return create(OpItemSchema, { Op: { case: "Batch", value } });
 }
 
