@@ -1,8 +1,8 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readFileSync, symlinkSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { expect, test } from "vitest";
 import { startOtlpReceiver } from "../process/otlp-traces.ts";
 
@@ -23,8 +23,8 @@ const timeoutMs = 120_000;
 
 // The bundle is written to a folder without packages above it, as in an image.
 test("the bundle needs no package, runs, and exports traces", { timeout: timeoutMs }, async ({ signal }) => {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-image-"));
-  const outside = mkdtempSync(join(tmpdir(), "kpng-bundle-"));
+  const folder = temporaryFolder();
+  const outside = temporaryFolder();
   const receiver = await startOtlpReceiver();
   try {
     for (const path of copied) {
@@ -53,7 +53,5 @@ test("the bundle needs no package, runs, and exports traces", { timeout: timeout
     await receiver.until((spans) => spans.length > 0, signal);
   } finally {
     await receiver[Symbol.asyncDispose]();
-    rmSync(folder, { recursive: true });
-    rmSync(outside, { recursive: true });
   }
 });

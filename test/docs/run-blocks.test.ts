@@ -1,8 +1,8 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { runKpng } from "./run-kpng.ts";
 
@@ -10,11 +10,10 @@ import { runKpng } from "./run-kpng.ts";
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
-let folder: string;
+const folder = temporaryFolder(afterAll);
 let watcher: Program;
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-docs-"));
   const socket = `unix://${join(folder, "api.sock")}`;
   const args = ["file", "-i", "test/fixtures/kpng/input.yaml", "to-api", "--listen", socket];
   watcher = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), args);
@@ -28,7 +27,6 @@ afterAll(async () => {
   vi.unstubAllEnvs();
   watcher.kill();
   await watcher.ended;
-  rmSync(folder, { recursive: true });
 });
 
 /** A command of a console block without a pipe, and the lines below it. */

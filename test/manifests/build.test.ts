@@ -1,9 +1,9 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseDurationMs } from "@kpng/process/options.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import type { Command } from "commander";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
 import type { KubeObject } from "../cluster/api-client.ts";
 import { makePrograms } from "../docs/reference/command-options.ts";
@@ -228,8 +228,7 @@ const everyPart = `resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/ipt
 
 /** Writes a kustomization into a temporary folder; DEPLOY stands for deploy/kubernetes. */
 function makeKustomization(text: string): string {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-kustomization-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = temporaryFolder();
   symlinkSync(resolve("deploy"), join(folder, "deploy"));
   mkdirSync(join(folder, "own"));
   writeFileSync(join(folder, "own", "kustomization.yaml"), text.replaceAll("DEPLOY", "../deploy/kubernetes"));

@@ -1,10 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type BackendCallbacks, backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import type { Subscriber } from "@kpng/watcher/stream/session/subscribers.ts";
@@ -19,7 +18,7 @@ let folder: string;
 const running: Promise<void>[] = [];
 
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-ack-"));
+  folder = temporaryFolder();
   stop = new AbortController();
   store = new Store();
   store.replace({
@@ -34,7 +33,6 @@ afterEach(async () => {
   stop.abort();
   await Promise.all(running.splice(0));
   await server.stop();
-  rmSync(folder, { recursive: true });
 });
 
 function run(callbacks: BackendCallbacks): void {

@@ -1,7 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
@@ -23,12 +22,10 @@ const timeoutMs = 120_000;
 const serviceCount = 3_000;
 
 // Bundled programs, as in the images: when run from sources, the compiler dominates the memory.
-let folder = "";
+const folder = temporaryFolder(afterAll);
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-memory-"));
   execFileSync(process.execPath, ["deploy/images/bundle.ts", folder], { stdio: ["ignore", "ignore", "inherit"] });
 });
-afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Returns the resident memory of a program after it has synced a view of so many Services, in bytes. */
 async function residentBytes(services: number, command: readonly string[]): Promise<number> {

@@ -1,8 +1,7 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterEach, beforeEach } from "vitest";
 import { programFile, programs } from "./program-file.ts";
 
@@ -24,14 +23,13 @@ export function usePrograms(): Programs {
   let folder = "";
   const started: Program[] = [];
   beforeEach(() => {
-    folder = mkdtempSync(join(tmpdir(), "kpng-process-"));
+    folder = temporaryFolder();
   });
   afterEach(async () => {
     for (const program of started.splice(0)) {
       program.kill();
       await program.ended;
     }
-    rmSync(folder, { recursive: true });
   });
   return {
     at: (name) => join(folder, name),

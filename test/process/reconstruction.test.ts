@@ -1,6 +1,4 @@
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
@@ -12,6 +10,7 @@ import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makePick, makeRandom } from "@kpng/process/random.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
 import { node } from "@kpng/source/testing/build.ts";
 import { opsIn } from "@kpng/watcher/items/frames.ts";
@@ -45,7 +44,7 @@ test("at each marker, a node holds the view of its revision, for random changes,
   const seed = Number(process.env.KPNG_TEST_SEED ?? Math.floor(Math.random() * 1e9));
   const random = makeRandom(seed);
   const pick = makePick(random);
-  const folder = mkdtempSync(join(tmpdir(), "kpng-reconstruction-"));
+  const folder = temporaryFolder();
   const stop = new AbortController();
   const snapshots = new Map<string, Snapshot>();
   const stores = [new Store(), new Store()];
@@ -114,6 +113,5 @@ test("at each marker, a node holds the view of its revision, for random changes,
     await following.catch(() => undefined);
     network.close();
     for (const server of servers) await server.stop();
-    rmSync(folder, { recursive: true });
   }
 }, 60_000);

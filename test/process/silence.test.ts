@@ -63,7 +63,6 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
       await node1.stop();
       network.close();
       await server.stop();
-      files.remove();
     }
   },
 );

@@ -1,11 +1,11 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
@@ -26,11 +26,10 @@ const attackSeconds = 5;
 const probeMs = 3_000;
 
 describe("a watcher of 10 000 endpoints with 512 MB", () => {
-  let folder: string;
+  const folder = temporaryFolder(afterAll);
   let program: Program;
   let [port, healthPort] = [0, 0];
   beforeAll(async () => {
-    folder = mkdtempSync(join(tmpdir(), "kpng-attacks-"));
     const path = join(folder, "state.yaml");
     const state = makeCluster({ services: 1_000, endpoints: 10, nodes: 1 });
     writeFileSync(path, formatState(state));
@@ -47,7 +46,6 @@ describe("a watcher of 10 000 endpoints with 512 MB", () => {
   afterAll(async () => {
     program.kill();
     await program.ended;
-    rmSync(folder, { recursive: true });
   });
 
   /** Runs an attack of `attacks.ts`, in a process of its own, beside health probes that must be answered. */

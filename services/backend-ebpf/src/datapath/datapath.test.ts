@@ -1,7 +1,7 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { describe, expect, test } from "vitest";
 import { findCgroup, hasLinks } from "./datapath.ts";
 
 describe("findCgroup", () => {
@@ -31,8 +31,7 @@ describe("findCgroup", () => {
   });
 
   test("the cgroup of a container is not taken for the node's, unless it is asked for", () => {
-    const folder = mkdtempSync(join(tmpdir(), "kpng-cgroup-"));
-    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const folder = temporaryFolder();
     writeFileSync(join(folder, "cgroup.type"), "domain\n");
     const mounts = `cgroup2 ${folder} cgroup2 rw 0 0\n`;
     expect(() => findCgroup(undefined, mounts, only(folder))).toThrow(/\[BPF_UNSUPPORTED\].*of this container/);
@@ -41,8 +40,7 @@ describe("findCgroup", () => {
 });
 
 test("an instance serves sockets from its first link on, not from its first folder on", () => {
-  const bpfFolder = mkdtempSync(join(tmpdir(), "kpng-bpf-"));
-  onTestFinished(() => rmSync(bpfFolder, { recursive: true }));
+  const bpfFolder = temporaryFolder();
   const instance = { name: "kpng", bpfFolder };
   expect(hasLinks(instance)).toBe(false);
   mkdirSync(join(bpfFolder, "kpng", "links"), { recursive: true });

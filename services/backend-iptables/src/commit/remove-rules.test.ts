@@ -1,41 +1,32 @@
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { expect, onTestFinished, test, vi } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
+import { expect, test } from "vitest";
 import { removeRules } from "./remove-rules.ts";
 
 const ourRules = "*nat\n:PREROUTING ACCEPT [0:0]\n:KPNG-SERVICES - [0:0]\n-A PREROUTING -j KPNG-SERVICES\nCOMMIT";
 
 /** Puts programs of iptables-legacy, the default, and of iptables-nft before those of the machine. */
 function useTools(nftSave: string): () => string {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-tools-"));
-  onTestFinished(() => {
-    rmSync(folder, { recursive: true });
-    vi.unstubAllEnvs();
-  });
-  const restored = join(folder, "restored");
   const scripts: Record<string, string> = {};
   for (const name of ["iptables", "ip6tables"]) {
     scripts[name] = scripts[`${name}-legacy`] = `echo "${name} v1.8.9 (legacy)"`;
     scripts[`${name}-nft`] = `echo "${name} v1.8.9 (nf_tables)"`;
     scripts[`${name}-save`] = scripts[`${name}-legacy-save`] = `cat << 'E'\n${ourRules}\nE`;
-    scripts[`${name}-restore`] = scripts[`${name}-legacy-restore`] = `cat >> ${restored}`;
+    scripts[`${name}-restore`] = scripts[`${name}-legacy-restore`] = `cat >> $(dirname "$0")/restored`;
     scripts[`${name}-nft-save`] = nftSave;
   }
-  for (const [name, script] of Object.entries(scripts)) {
-    writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`);
-    chmodSync(join(folder, name), 0o755);
-  }
-  vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
-  return () => readFileSync(restored, "utf8");
+  const folder = useScripts(scripts);
+  return () => readFileSync(join(folder, "restored"), "utf8");
 }
 
 const remove = () =>
   removeRules({
     prefix: "KPNG-",
-    sysctls: new Sysctls(mkdtempSync(join(tmpdir(), "kpng-sysctl-"))),
+    sysctls: new Sysctls(temporaryFolder()),
     log: createLog("error", () => undefined),
   });
 

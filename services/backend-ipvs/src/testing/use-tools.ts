@@ -1,29 +1,20 @@
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { onTestFinished, vi } from "vitest";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
 
 /**
  * Puts shell scripts before the tools of the machine, until the test ends. Each finds its standard input in the file
  * `$INPUT`; `readInputs` returns the lines that all of them have been given.
  */
 export function useTools(scripts: Readonly<Record<string, string>>): { readonly readInputs: () => readonly string[] } {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-tools-"));
-  onTestFinished(() => {
-    rmSync(folder, { recursive: true });
-    vi.unstubAllEnvs();
-  });
-  const inputs = join(folder, "inputs");
   // Tests must not reach the machine's rules.
   const variants = ["iptables", "ip6tables"].flatMap((name) => [`${name}-nft-save`, `${name}-legacy-save`]);
   const all = { ...Object.fromEntries(variants.map((name) => [name, "exit 0"])), ...scripts };
-  for (const [name, script] of Object.entries(all)) {
-    const file = join(folder, name);
-    const lines = ["#!/bin/sh", `INPUT=${file}.input`, 'cat > "$INPUT"', `cat "$INPUT" >> ${inputs}`, script];
-    writeFileSync(file, `${lines.join("\n")}\n`);
-    chmodSync(file, 0o755);
-  }
-  vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
+  const begin = 'INPUT=$0.input; cat > "$INPUT"; cat "$INPUT" >> "$(dirname "$0")/inputs"';
+  const folder = useScripts(
+    Object.fromEntries(Object.entries(all).map(([name, script]) => [name, `${begin}\n${script}`])),
+  );
+  const inputs = join(folder, "inputs");
   const read = (): string => (existsSync(inputs) ? readFileSync(inputs, "utf8") : "");
   return {
     readInputs: () =>

@@ -1,7 +1,7 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { addOptions } from "@kpng/process/options.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Command } from "commander";
 import { expect, test } from "vitest";
 import { Sysctls } from "../sysctl/sysctls.ts";
@@ -57,7 +57,7 @@ test.each([
 });
 
 test("missing settings are written, a larger limit stays, and a setting that cannot be written is logged", async () => {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-sysctl-"));
+  const folder = temporaryFolder();
   const inSysctls = (name: string): string => join("net/netfilter", name);
   const at = (name: string): string => join(folder, name === "hashsize" ? name : inSysctls(name));
   const setting = (name: string, value: number, isMinimum = false) => ({ name: inSysctls(name), value, isMinimum });
@@ -75,5 +75,4 @@ test("missing settings are written, a larger limit stays, and a setting that can
     `kernel setting changed ${at("timeout")}`,
     `kernel setting not changed ${at("unwritable")}`,
   ]);
-  rmSync(folder, { recursive: true });
 });

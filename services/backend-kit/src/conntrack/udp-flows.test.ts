@@ -1,8 +1,8 @@
-import { chmodSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
-import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
-import { beforeEach, expect, test } from "vitest";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
+import { expect, test } from "vitest";
 import {
   createConntrackTool,
   groupOf,
@@ -144,11 +144,6 @@ test("a thousand clients of one dead endpoint are one deletion", () => {
   expect(new Set([...clients, ...others].map(groupOf)).size).toBe(2);
 });
 
-let folder = "";
-beforeEach(() => {
-  folder = temporaryFolder();
-});
-
 const never = new AbortController().signal;
 const line = "udp 17 29 src=1.1.1.1 dst=10.96.0.10 sport=1 dport=53 src=10.1.0.9 dst=1.1.1.1 sport=5353 dport=1 use=1";
 const udpFlow = { family: "v4", destination: "10.96.0.10", destinationPort: 53, replySource: "10.1.0.9" } as const;
@@ -156,20 +151,18 @@ const groups: readonly UdpFlow[] = [5353, 5354].map((replySourcePort) => ({ ...u
 
 /** A program `conntrack` that records its arguments and then runs the script. */
 function play(script: string): { readonly program: string; calls(): string } {
-  const program = join(folder, "conntrack");
-  writeFileSync(program, `#!/bin/sh\necho "$@" >> ${folder}/calls\n${script}\n`);
-  chmodSync(program, 0o755);
-  return { program, calls: () => readFileSync(join(folder, "calls"), "utf8") };
+  const program = join(useScripts({ conntrack: `echo "$@" >> "$0.calls"\n${script}` }), "conntrack");
+  return { program, calls: () => readFileSync(`${program}.calls`, "utf8") };
 }
 
 const deletion = (port: number): string =>
   `-D -f ipv4 -p udp -d 10.96.0.10 --dport 53 -r 10.1.0.9 --reply-port-src ${port}\n`;
 
 test("all deletions are one process, and the deleted flows that it prints are counted", async () => {
-  const { program, calls } = play(`cat > ${folder}/stdin; echo "${line}"; echo "${line}"`);
+  const { program, calls } = play(`cat > "$0.stdin"; echo "${line}"; echo "${line}"`);
   expect(await createConntrackTool(program).deleteUdp(groups, never)).toBe(2);
   expect(calls()).toBe("-R -\n");
-  expect(readFileSync(join(folder, "stdin"), "utf8")).toBe(deletion(5353) + deletion(5354));
+  expect(readFileSync(`${program}.stdin`, "utf8")).toBe(deletion(5353) + deletion(5354));
 });
 
 test("a tool without -R is called for each deletion, and may find nothing to delete", async () => {

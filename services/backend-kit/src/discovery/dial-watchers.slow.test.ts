@@ -83,7 +83,6 @@ test("the certificate is checked against the name, not against its resolved addr
     await expect(ask("other.test")).rejects.toThrow("other.test");
   } finally {
     server.close();
-    files.remove();
   }
 });
 

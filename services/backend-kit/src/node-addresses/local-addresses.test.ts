@@ -1,9 +1,7 @@
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
-import { expect, onTestFinished, test, vi } from "vitest";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
+import { expect, test, vi } from "vitest";
 import {
   ipv4OfLinks,
   parseFibTrie,
@@ -52,16 +50,8 @@ test("the addresses of a link are known from ip, also those of a link with a pee
 test.each([
   { status: 0, failures: 0 },
   { status: 1, failures: 1 },
-])("if ip ends with status $status, $failures failures are reported", async (given) => {
-  const folder = await mkdtemp(join(tmpdir(), "kpng-ip-"));
-  vi.stubEnv("PATH", `${folder}:${process.env.PATH}`);
-  onTestFinished(async () => {
-    vi.unstubAllEnvs();
-    await rm(folder, { recursive: true });
-  });
-  const program = join(folder, "ip");
-  await writeFile(program, `#!/bin/sh\necho '4: kube-ipvs0    inet 10.96.0.1/32 scope host'\nexit ${given.status}\n`);
-  await chmod(program, 0o755);
+])("if ip ends with status $status, $failures failures are reported", (given) => {
+  useScripts({ ip: `echo '4: kube-ipvs0    inet 10.96.0.1/32 scope host'; exit ${given.status}` });
   const onFailure = vi.fn();
   expect(ipv4OfLinks(onFailure)).toEqual([["kube-ipvs0", "10.96.0.1"]]);
   expect(onFailure).toHaveBeenCalledTimes(given.failures);

@@ -1,8 +1,8 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { afterAll, beforeAll, describe, type ExpectStatic, expect, test, vi } from "vitest";
 import { freePorts } from "../../../../test/cluster/ports.ts";
@@ -18,7 +18,7 @@ import { RuleSets } from "./rule-sets.ts";
 /** A poll of an event that must happen: how long it takes on a busy machine is no result. */
 const poll = { timeout: 30_000, interval: 10 };
 
-const folder = mkdtempSync(join(tmpdir(), "kpng-serve-"));
+const folder = temporaryFolder(afterAll);
 const { PATH } = process.env;
 beforeAll(() => {
   process.env.PATH = `${folder}:${PATH}`;
@@ -26,14 +26,11 @@ beforeAll(() => {
 });
 afterAll(() => {
   process.env.PATH = PATH;
-  rmSync(folder, { recursive: true });
 });
 
 /** Replaces the program `conntrack` by a shell script. */
 function useConntrack(script: string): void {
-  const path = join(folder, "conntrack");
-  writeFileSync(path, `#!/bin/sh\n${script}\n`);
-  chmodSync(path, 0o755);
+  writeFileSync(join(folder, "conntrack"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
 }
 
 async function unusedPort(): Promise<number> {
@@ -208,7 +205,7 @@ describe("after a restart without a watcher", () => {
     },
   ])("$name; health checks are answered, and the watcher's view is synced in full", async (row, { expect }) => {
     const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
-    const stateFolder = mkdtempSync(join(tmpdir(), "kpng-state-"));
+    const stateFolder = join(folder, `state-${number}`);
     await saveView(ruleSet, stateFolder, number, expect);
     row.meddle(ruleSet);
     if (row.isRebooted === true) await saveAsOfEarlierBoot(stateFolder);
@@ -223,7 +220,6 @@ describe("after a restart without a watcher", () => {
     ruleSet.lines.delete("a/dns");
     proxy.send(checked(number), dns);
     await expect.poll(() => [...ruleSet.lines.keys()].sort(), poll).toEqual(["a/dns", "a/web"]);
-    rmSync(stateFolder, { recursive: true });
   });
 });
 

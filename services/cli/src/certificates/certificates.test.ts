@@ -1,22 +1,21 @@
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect, createServer, type TLSSocket, type TlsOptions } from "node:tls";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { rightsOfCertificate } from "@kpng/watcher/identity/rights.ts";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { rightNameOf, subjectNameOf } from "../commands/certificates.ts";
 import { type CertificateRequest, issueCertificate, openAuthority, type PemPair, writePair } from "./issue.ts";
 
 const now = new Date();
 let folder = "";
 beforeEach(() => {
-  folder = join(mkdtempSync(join(tmpdir(), "kpng-certificates-")), "ca");
+  folder = join(temporaryFolder(), "ca");
 });
-afterEach(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
 
 const serving: CertificateRequest = {
   commonName: "kpng-watcher",

@@ -1,8 +1,8 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
+import { expect, test } from "vitest";
 import { loadKpng } from "../kpng.ts";
 import { complete } from "./completion.ts";
 
@@ -84,8 +84,6 @@ function hasShell(name: string): boolean {
 
 /** Makes a folder with a program `kpng`, and an environment that has the folder on its PATH. */
 function makeCommand(): { readonly folder: string; readonly env: NodeJS.ProcessEnv } {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-completion-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  writeFileSync(join(folder, "kpng"), `#!/bin/sh\nexec ${kpng} "$@"\n`, { mode: 0o755 });
-  return { folder, env: { ...process.env, HOME: folder, PATH: `${folder}:${process.env.PATH}` } };
+  const folder = useScripts({ kpng: `exec ${kpng} "$@"` });
+  return { folder, env: { ...process.env, HOME: folder } };
 }

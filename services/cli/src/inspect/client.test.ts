@@ -8,8 +8,7 @@ import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { afterAll, expect, onTestFinished, test } from "vitest";
 import { inspectClient, withRequestErrors } from "./client.ts";
 
-const certificates = makeCertificates();
-afterAll(() => certificates.remove());
+const certificates = makeCertificates(afterAll);
 
 async function portOf(server: Http2Server): Promise<number> {
   server.on("sessionError", () => undefined);

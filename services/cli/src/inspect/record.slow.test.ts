@@ -1,9 +1,9 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { readRecording } from "@kpng/source/replay/recording.ts";
 import { replaySource } from "@kpng/source/replay/replay-source.ts";
 import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
@@ -23,7 +23,7 @@ let subscribers: Subscribers;
 const stop = new AbortController();
 
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-recording-"));
+  folder = temporaryFolder();
   store = new Store();
   subscribers = new Subscribers(store, new Registry());
   const proxyNames = proxyNamesOf([]);
@@ -36,10 +36,7 @@ beforeEach(async () => {
   });
 });
 
-afterEach(async () => {
-  await server.stop();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => server.stop());
 
 /** Records while `whileRecording` runs. */
 async function record(path: string, whileRecording: () => Promise<void>): Promise<void> {

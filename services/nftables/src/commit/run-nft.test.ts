@@ -1,27 +1,12 @@
 import { existsSync } from "node:fs";
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
+import { expect, test, vi } from "vitest";
 import { checkVersions } from "./run-nft.ts";
 
-let folder: string;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "kpng-nft-"));
-});
-afterAll(() => rm(folder, { recursive: true, force: true }));
-
 /** Checks versions beside a program nft that prints `said` and exits with `status`. */
-async function check(said: string, kernel: string, status = 0): Promise<string> {
-  const nft = join(folder, "nft");
-  await writeFile(nft, `#!/bin/sh\necho '${said}'\nexit ${status}\n`);
-  await chmod(nft, 0o755);
-  vi.stubEnv("PATH", folder);
-  try {
-    return await checkVersions(kernel).then(() => "ok", String);
-  } finally {
-    vi.unstubAllEnvs();
-  }
+function check(said: string, kernel: string, status = 0): Promise<string> {
+  useScripts({ nft: `echo '${said}'; exit ${status}` });
+  return checkVersions(kernel).then(() => "ok", String);
 }
 
 test.each([

@@ -1,19 +1,15 @@
 import { statSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
+import { temporaryFolder } from "../testing/temporary-folder.ts";
 import { listenOnSocket } from "./listen.ts";
 
-async function socketPath(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "kpng-socket-"));
-  onTestFinished(() => rm(folder, { recursive: true }));
-  return join(folder, "api.sock");
-}
+const socketPath = (): string => join(temporaryFolder(), "api.sock");
 
 test("others may not connect at any time, also just after the socket was made", async () => {
-  const path = await socketPath();
+  const path = socketPath();
   const server = createServer();
   onTestFinished(() => void server.close());
   const modes: number[] = [];
@@ -28,13 +24,13 @@ test("others may not connect at any time, also just after the socket was made", 
 });
 
 test("a file that is not a socket stays", async () => {
-  const path = await socketPath();
+  const path = socketPath();
   await writeFile(path, "data");
   await expect(listenOnSocket(createServer(), path)).rejects.toThrow("the path is a file that is not a socket");
 });
 
 test("a socket that another server serves stays", async () => {
-  const path = await socketPath();
+  const path = socketPath();
   const first = createServer();
   onTestFinished(() => void first.close());
   await listenOnSocket(first, path);

@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { temporaryFolder } from "./temporary-folder.ts";
 
 /** Certificate files for tests, created with openssl. */
 export interface TestCertificates {
@@ -12,7 +12,6 @@ export interface TestCertificates {
   readonly client: KeyPair;
   /** Issues a client certificate with these URI names. It is valid for 30 days by default. */
   clientWith(uris: readonly string[], days?: number): KeyPair;
-  remove(): void;
 }
 
 /** Paths of a private key and its certificate. */
@@ -21,9 +20,12 @@ export interface KeyPair {
   readonly crt: string;
 }
 
-/** Creates a certificate authority with a server and a client certificate, for tests of TLS in all packages. */
-export function makeCertificates(): TestCertificates {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-tls-"));
+/**
+ * Creates a certificate authority with a server and a client certificate, for tests of TLS in all packages. The files
+ * are deleted as those of {@link temporaryFolder}.
+ */
+export function makeCertificates(finished?: Parameters<typeof temporaryFolder>[0]): TestCertificates {
+  const folder = temporaryFolder(finished);
   const at = (name: string): string => join(folder, name);
   const openssl = (...args: string[]): void => void execFileSync("openssl", args, { stdio: "pipe" });
   const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
@@ -59,6 +61,5 @@ export function makeCertificates(): TestCertificates {
       const names = uris.length === 0 ? "" : `\nsubjectAltName=${uris.map((uri) => `URI:${uri}`).join(",")}`;
       return issue(`client-${clients++}`, "/CN=client", `extendedKeyUsage=clientAuth${names}`, days);
     },
-    remove: () => rmSync(folder, { recursive: true, force: true }),
   };
 }

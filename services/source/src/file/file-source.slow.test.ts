@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
@@ -15,14 +15,13 @@ let folder = "";
 let stop = new AbortController();
 let running: Promise<void> = Promise.resolve();
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "kpng-file-source-"));
+beforeEach(() => {
+  folder = temporaryFolder();
   stop = new AbortController();
 });
 afterEach(async () => {
   stop.abort();
   await running.catch(() => undefined);
-  await rm(folder, { recursive: true });
 });
 
 /** A sink whose replacements are taken one by one, in their order. */

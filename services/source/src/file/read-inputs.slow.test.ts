@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { beforeEach, expect, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import { loadInput } from "./read-inputs.ts";
 import { input, manifests, read, readGood, state, toFile } from "./testing/texts.ts";
@@ -13,10 +13,9 @@ import { input, manifests, read, readGood, state, toFile } from "./testing/texts
 const decode = makeDecodeOptions();
 let folder = "";
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "kpng-load-input-"));
+beforeEach(() => {
+  folder = temporaryFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 async function load(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
   const result = (await loadInput(inputs, { decode, ...options })).read();

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { connectKube, loadConfig } from "./connect.ts";
 import { readBody, readJson } from "./connection.ts";
@@ -37,15 +37,13 @@ test("a response that is closed before its end neither ends the process nor clos
 
 /** Writes a kubeconfig with one user into a new folder. */
 function writeKubeconfig(user: unknown, server = "https://192.0.2.1:6443"): string {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-kubeconfig-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
   const config = {
     clusters: [{ name: "c", cluster: { server } }],
     users: [{ name: "u", user }],
     contexts: [{ name: "x", context: { cluster: "c", user: "u" } }],
     "current-context": "x",
   };
-  const path = join(folder, "config");
+  const path = join(temporaryFolder(), "config");
   writeFileSync(path, JSON.stringify(config));
   return path;
 }
@@ -70,17 +68,14 @@ test("--server overrides the server of the kubeconfig, whose token takes precede
 });
 
 test("--server without a kubeconfig has the pod's ServiceAccount, but sends no credentials over plain HTTP", async () => {
-  const podRoot = mkdtempSync(join(tmpdir(), "kpng-pod-"));
+  const podRoot = temporaryFolder();
   const account = join(podRoot, "var/run/secrets/kubernetes.io/serviceaccount");
   mkdirSync(account, { recursive: true });
   writeFileSync(join(account, "token"), "of-the-pod");
   writeFileSync(join(account, "ca.crt"), "");
   vi.stubEnv("KUBERNETES_SERVICE_HOST", "10.96.0.1");
   vi.stubEnv("KUBERNETES_SERVICE_PORT", "443");
-  onTestFinished(() => {
-    vi.unstubAllEnvs();
-    rmSync(podRoot, { recursive: true });
-  });
+  onTestFinished(() => void vi.unstubAllEnvs());
   for (const [server, credentials] of [
     ["https://192.0.2.9:6443", "Bearer of-the-pod"],
     ["http://192.0.2.9:8080", undefined],

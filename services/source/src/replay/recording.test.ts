@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { expect, onTestFinished, test } from "vitest";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { expect, test } from "vitest";
 import {
   formatRecordingLine,
   maxRecordingBytes,
@@ -52,9 +52,7 @@ test.each([
 });
 
 test("a recording that is too large for a string is rejected with BAD_INPUT", () => {
-  const folder = mkdtempSync(join(tmpdir(), "kpng-recording-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "large.jsonl");
+  const path = join(temporaryFolder(), "large.jsonl");
   writeFileSync(path, "");
   // A sparse file: it takes no space on the disk.
   truncateSync(path, maxRecordingBytes + 1);

@@ -1,8 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
 import { connect as connectTcp } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -10,8 +8,9 @@ import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect
 import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { service } from "@kpng/source/testing/build.ts";
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import {
   connectionStart,
   encodeFrame,
@@ -90,9 +89,7 @@ describe("a connection at its maximum age", () => {
   });
 
   test("stays open on a unix socket", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "kpng-age-"));
-    onTestFinished(() => rmSync(folder, { recursive: true }));
-    const api = `unix://${join(folder, "api.sock")}`;
+    const api = `unix://${join(temporaryFolder(), "api.sock")}`;
     await watched.serve({ listen: [api], maxAgeMs: 30, ageIntervalMs: 1 });
     const { ended } = await openStream(dial({ api }), "n1");
     const passed = new Promise((resolve) => setTimeout(resolve, 300, "open"));

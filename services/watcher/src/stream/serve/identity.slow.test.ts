@@ -9,8 +9,8 @@ import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { readServerTls } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { type KeyPair, makeCertificates } from "@kpng/process/testing/certificates.ts";
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
@@ -73,16 +73,8 @@ async function allowed(transport: Transport, refusal: Code): Promise<Call[]> {
 const all = Object.keys(calls) as Call[];
 
 describe("a client over TLS", () => {
-  let files: TestCertificates;
-  let otherFiles: TestCertificates;
-  beforeAll(() => {
-    files = makeCertificates();
-    otherFiles = makeCertificates();
-  });
-  afterAll(() => {
-    files.remove();
-    otherFiles.remove();
-  });
+  const files = makeCertificates(afterAll);
+  const otherFiles = makeCertificates(afterAll);
 
   async function dialTls({ key, crt }: KeyPair, options: Partial<ServeOptions> = {}): Promise<Transport> {
     await serve({ tls: readServerTls("", { ...files.server, ca: files.ca }), ...options });

@@ -1,6 +1,5 @@
 import { X509Certificate } from "node:crypto";
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -8,6 +7,7 @@ import { readClientTls, readServerTls } from "@kpng/process/credential-files.ts"
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 
@@ -18,7 +18,7 @@ let renewed: TestCertificates;
 let lines: string[];
 let health: Health;
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-reload-"));
+  folder = temporaryFolder();
   [old, renewed] = [makeCertificates(), makeCertificates()];
   lines = [];
   health = new Health();
@@ -30,11 +30,7 @@ beforeEach(async () => {
     log: createLog("info", (line) => lines.push(line)),
   });
 });
-afterEach(async () => {
-  await watched.stop();
-  for (const files of [old, renewed]) files.remove();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => watched.stop());
 
 function paths(role: "server" | "client") {
   return { key: join(folder, `${role}.key`), crt: join(folder, `${role}.crt`), ca: join(folder, `${role}-ca.crt`) };

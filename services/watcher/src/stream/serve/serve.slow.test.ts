@@ -1,8 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { statSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
@@ -13,16 +12,13 @@ let store: Store;
 let server: TestServer;
 let folder: string;
 
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "kpng-serve-"));
+beforeEach(() => {
+  folder = temporaryFolder();
   store = new Store();
   store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
 });
 
-afterEach(async () => {
-  await server.stop();
-  await rm(folder, { recursive: true });
-});
+afterEach(() => server.stop());
 
 async function serve(options: Parameters<typeof serveStore>[1] = {}): Promise<void> {
   server = await serveStore(store, options);

@@ -1,7 +1,6 @@
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:http2";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
@@ -9,33 +8,25 @@ import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test } from "vitest";
+import { type KeyPair, makeCertificates } from "@kpng/process/testing/certificates.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { afterAll, afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
-let files: TestCertificates;
-beforeAll(() => {
-  files = makeCertificates();
-});
-afterAll(() => files.remove());
+const files = makeCertificates(afterAll);
 
 let watched: WatchedServer;
 let issuer: TokenIssuer;
-let folder: string;
 let tokenFile: string;
 beforeEach(() => {
   watched = new WatchedServer();
   issuer = new TokenIssuer();
-  folder = mkdtempSync(join(tmpdir(), "kpng-token-"));
-  tokenFile = join(folder, "token");
+  tokenFile = join(temporaryFolder(), "token");
 });
-afterEach(async () => {
-  await watched.stop();
-  rmSync(folder, { recursive: true });
-});
+afterEach(() => watched.stop());
 
 const accounts = {
   node: new Set(["kube-system/kpng-node"]),
@@ -98,7 +89,6 @@ test("a token adds to the rights of a certificate, and a certificate of another 
   const foreign = dialWithToken(others.clientWith(["kpng://node/n2"]));
   await openStream(foreign, "n1");
   expect(await codeOf(openStream(foreign, "n2"))).toBe(Code.PermissionDenied);
-  others.remove();
 });
 
 test("a stream ends with UNAUTHENTICATED when its token is revoked, and the next uses the new token file", async () => {
