@@ -78,15 +78,18 @@ export async function openStream(
   transport: Transport,
   ...nodeNames: string[]
 ): Promise<{ readonly ended: Promise<void> }> {
-  async function* requests() {
-    for (const NodeName of nodeNames) yield { NodeName };
-    await new Promise(() => undefined);
-  }
-  const answers = createClient(Sets, transport).watch(requests())[Symbol.asyncIterator]();
+  const requests = sendAll(nodeNames.map((NodeName) => ({ NodeName })));
+  const answers = createClient(Sets, transport).watch(requests)[Symbol.asyncIterator]();
   await answers.next();
   const ended = (async () => {
     while (!(await answers.next()).done);
   })();
   ended.catch(() => undefined);
   return { ended };
+}
+
+/** Sends requests, and leaves the stream open. */
+export async function* sendAll<R>(requests: readonly R[]): AsyncIterable<R> {
+  yield* requests;
+  await new Promise(() => undefined);
 }

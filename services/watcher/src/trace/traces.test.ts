@@ -16,14 +16,6 @@ function makeStore(tracing: InMemoryTracing): Store {
 
 // test/process/traces.test.ts checks the spans of a change.
 
-test("an update that changes nothing by value starts no trace", () => {
-  const tracing = new InMemoryTracing();
-  const store = makeStore(tracing);
-  const count = tracing.spans.length;
-  store.apply([{ kind: "put-service", service: service() }]);
-  expect(tracing.spans).toHaveLength(count);
-});
-
 test("a revision that is not sampled is not kept, and the newest traces are", () => {
   let isSampled = false;
   const tracing = new InMemoryTracing(() => isSampled);

@@ -62,22 +62,6 @@ describe("the first batch", () => {
   });
 });
 
-test("a later batch is held until this node's view changes, and merges all changes until then", async () => {
-  store.replace(web);
-  const one = watch();
-  await one.ask({ NodeName: "n1" });
-  one.send({ NodeName: "n1" });
-  await expect.poll(() => store.waitingCount).toBeGreaterThan(0);
-  // A new node does not change the view of a KPNG subscriber.
-  store.apply([{ kind: "put-node", node: node("n2") }]);
-  store.apply([{ kind: "put-service", service: service({ name: "two", clusterIP: "10.96.0.2" }) }]);
-  expect(show(await one.batch())).toEqual(["set ns/two", "Sync"]);
-  store.apply([{ kind: "put-service", service: service({ name: "three", clusterIP: "10.96.0.3" }) }]);
-  store.apply([{ kind: "delete-service", key: "ns/three" }]);
-  store.apply([{ kind: "delete-service", key: "ns/two" }]);
-  expect(show(await one.ask({ NodeName: "n1" }))).toEqual(["delete ns/two", "Sync"]);
-});
-
 test.each([
   { what: "a node name of more than 253 characters", request: { NodeName: "x".repeat(254) } },
   { what: "digests of an invalid length", request: { NodeName: "n1", HeldDigests: new Uint8Array(7) } },

@@ -11,7 +11,7 @@ import { readServerTls } from "@kpng/process/credential-files.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { type KeyPair, makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { WatchedServer } from "../../testing/watched-server.ts";
+import { sendAll, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
 // Every client of a test is on this machine, so loopback is not trusted here.
@@ -31,7 +31,7 @@ const calls = {
   health: (transport: Transport) => createClient(Health, transport).check({}),
   "view of n1": (transport: Transport) => watch(transport, "n1"),
   "view of n2": (transport: Transport) => watch(transport, "n2"),
-  "whole state": (transport: Transport) => first(createClient(GlobalSets, transport).watch(requests([{}]))),
+  "whole state": (transport: Transport) => first(createClient(GlobalSets, transport).watch(sendAll([{}]))),
   "inspection of n1": (transport: Transport) => createClient(InspectService, transport).listNodes({ name: "n1" }),
   "inspection of n2": (transport: Transport) =>
     createClient(InspectService, transport).listNodeEndpoints({ nodeName: "n2" }),
@@ -42,13 +42,7 @@ const calls = {
 type Call = keyof typeof calls;
 
 function watch(transport: Transport, nodeName: string): Promise<unknown> {
-  return first(createClient(LocalSets, transport).watch(requests([{ NodeName: nodeName }])));
-}
-
-/** Sends requests, and leaves the stream open. */
-async function* requests<R>(list: readonly R[]): AsyncIterable<R> {
-  yield* list;
-  await new Promise(() => undefined);
+  return first(createClient(LocalSets, transport).watch(sendAll([{ NodeName: nodeName }])));
 }
 
 async function first(answers: AsyncIterable<unknown>): Promise<unknown> {
@@ -148,7 +142,7 @@ describe("a client over TLS", () => {
 
   test("cannot turn the stream of its own node into that of another, to acknowledge for it", async () => {
     const transport = await dialTls(files.clientWith(["kpng://node/n1"]));
-    const watch = createClient(LocalSets, transport).watch(requests([{ NodeName: "n1" }, { NodeName: "n2" }]));
+    const watch = createClient(LocalSets, transport).watch(sendAll([{ NodeName: "n1" }, { NodeName: "n2" }]));
     const read = (async () => {
       for await (const _ of watch);
     })();

@@ -13,7 +13,7 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
-import { openStream, WatchedServer } from "../../testing/watched-server.ts";
+import { openStream, sendAll, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
 const files = makeCertificates(afterAll);
@@ -57,11 +57,6 @@ async function dialAs(...claims: Parameters<TokenIssuer["issue"]>): Promise<Tran
   return dialWithToken();
 }
 
-async function* requests<R>(list: readonly R[]): AsyncIterable<R> {
-  yield* list;
-  await new Promise(() => undefined);
-}
-
 async function codeOf(call: Promise<unknown>): Promise<Code | "ok"> {
   return call.then(
     () => "ok" as const,
@@ -75,7 +70,7 @@ test("the token of a node's pod gives the view of that node only, without a clie
   await openStream(transport, "n1");
   expect(await codeOf(openStream(transport, "n2"))).toBe(Code.PermissionDenied);
   expect(await codeOf(createClient(PositionService, transport).check({}))).toBe("ok");
-  const state = createClient(GlobalSets, transport).watch(requests([{}]));
+  const state = createClient(GlobalSets, transport).watch(sendAll([{}]));
   expect(await codeOf(state[Symbol.asyncIterator]().next())).toBe(Code.PermissionDenied);
 });
 

@@ -102,20 +102,3 @@ test("a subscriber that cancels leaves no callback", async () => {
   await quiet();
   expect(rounds.snapshot).toBe(store.snapshot);
 });
-
-test("a subscriber that begins gets a turn, however fast the store changes", async () => {
-  let isOver = false;
-  const one = follow(() => {
-    if (isOver) return;
-    const end = performance.now() + 12;
-    while (performance.now() < end);
-    change();
-  });
-  change();
-  await new Promise((resolve) => setImmediate(resolve));
-  for (let index = 0; index < 3; index += 1) await scheduler.run("begin", () => undefined);
-  isOver = true;
-  await quiet();
-  expect(one.seen.length).toBeGreaterThan(2);
-  expect(one.seen.at(-1)).toBe(store.snapshot.revision);
-});

@@ -124,15 +124,6 @@ describe("the scheduler", () => {
     expect(order).toMatch(/!r{2,}/);
   });
 
-  test("divides the thread again if updates do not end", async () => {
-    const { scheduler, work, done } = recorder();
-    const all = Array.from({ length: 100 }, () => scheduler.run("update", work("u")));
-    all.push(scheduler.run("begin", work("r")));
-    await Promise.all(all);
-    const order = done.map((entry) => entry[0]).join("");
-    expect(order.indexOf("r")).toBeLessThan(30);
-  });
-
   test("lets the event loop turn sooner while clients connect", async () => {
     const { scheduler, work, done } = recorder();
     setImmediate(() => scheduler.connected());
