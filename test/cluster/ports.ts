@@ -18,6 +18,12 @@ export async function freePorts(count: number): Promise<readonly number[]> {
   return ports;
 }
 
+/** Returns a free TCP port of the loopback address; see {@link freePorts}. */
+export async function freePort(): Promise<number> {
+  const [port = 0] = await freePorts(1);
+  return port;
+}
+
 /** Returns the port that a server listens on. */
 export function portOf(server: Server): number {
   const address = server.address();

@@ -41,23 +41,6 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
       }
     });
 
-    test("the source replaces a connection that forwards nothing and is never closed", async () => {
-      const { api } = cluster();
-      const { network, kubeconfig } = await startRelay(cluster());
-      const source = start({ kubeconfig, timing: { watchSeconds: 0.5, overdueMs: 500 } });
-      source.sink.rule = neverEmpty;
-      await source.untilReady();
-      network.mute(true);
-      await createService(api, { name: "meanwhile" });
-      await source.untilFailing("services", /^cannot watch services: no data for 1500 ms$/);
-      assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
-      assert.ok(source.health.isReady, "the source keeps serving the last state");
-      network.mute(false);
-      await source.until("the change made meanwhile", (sink) => sink.services.includes("default/meanwhile"));
-      await source.untilHealthy();
-      assert.deepEqual(source.sink.violations, []);
-    });
-
     test("a watch that is broken by a RST after each event loses no event and causes no new list", async () => {
       const { api } = cluster();
       const { network, kubeconfig } = await startRelay(cluster());
@@ -88,22 +71,6 @@ await describeCluster("the Kubernetes source", { hasControllers: false }, (clust
         await createService(api, { name });
         await createSlice(api, { name, service: name, addresses: [`10.3.0.${index + 1}`] });
       }
-    });
-
-    test("the source keeps its state while the API server is killed and restarted, and then follows later changes", async () => {
-      const { api, apiServer, kubeconfig } = cluster();
-      const source = start({ kubeconfig: kubeconfig("admin") });
-      await source.untilReady();
-      source.sink.rule = keepsServices(serviceNames);
-      await apiServer.kill();
-      await source.untilFailing("services", /^cannot watch services: /);
-      assert.ok(source.health.isReady, "the source keeps serving the last state");
-      assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
-      await apiServer.start();
-      await createService(api, { name: "after-restart" });
-      await source.until("the later Service", (sink) => sink.services.includes("default/after-restart"));
-      await source.untilHealthy();
-      assert.deepEqual(source.sink.violations, []);
     });
 
     test("restarted with its history compacted (410): the source goes from the old to the new state in one step", async () => {

@@ -7,7 +7,7 @@ import type { Store } from "@kpng/watcher/store/store.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
-import { freePorts } from "../cluster/ports.ts";
+import { freePort } from "../cluster/ports.ts";
 
 /** A watcher, and the address of its status page. */
 export interface PageServer extends TestServer {
@@ -21,7 +21,7 @@ export async function servePage(
 ): Promise<PageServer> {
   const server = await serveStore(store, { drainMs: 0 });
   const api = inspection({ subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
-  const address = page ?? `127.0.0.1:${(await freePorts(1))[0]}`;
+  const address = page ?? `127.0.0.1:${await freePort()}`;
   const pages = statusPage({ api, trust, tokens, log: createLog("error", () => undefined) });
   const stop = new AbortController();
   const running = statusServerTask({ address, health: new Health(), metrics: new Registry(), pages }).run(stop.signal);

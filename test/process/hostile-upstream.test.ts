@@ -7,7 +7,7 @@ import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/local
 import { encodeServiceInfo } from "@kpng/model/wire/global-message.ts";
 import { service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
-import { freePorts } from "../cluster/ports.ts";
+import { freePort } from "../cluster/ports.ts";
 import { mebibytes, usageOf } from "../scale/proc.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
@@ -46,7 +46,7 @@ test("a batch without an end does not end a relay, which serves the state before
   timeout: 180_000,
 }, async () => {
   const upstream = await startUpstream();
-  const [port = 0] = await freePorts(1);
+  const port = await freePort();
   // An eighth of the heap, so that the load of the machine does not decide when garbage is collected.
   const limits = ["--max-view-size", String(16 * 1024 * 1024)];
   const args = ["api", "--api", upstream.address, ...limits, "to-api", "--listen", `tcp://127.0.0.1:${port}`];

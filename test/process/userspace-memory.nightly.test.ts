@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
-import { until } from "@kpng/backend-userspace/testing/running-service.ts";
 import { expect, test } from "vitest";
+import { until } from "../cluster/until.ts";
 import { startEndpoint, startKpng } from "../scale/carry/carriers.ts";
 import { keepOpen } from "../scale/carry/load.ts";
 import { usageOf } from "../scale/proc.ts";

@@ -76,22 +76,6 @@ test("without a known age, the Service that comes first by namespace and name is
   ]);
 });
 
-test("a Service keeps its frontend without endpoints, and leaves it when it is deleted or replaced by a younger one", () => {
-  const claimed = new FrontendClaims();
-  const born = (createdSeconds: number, parts: ServiceParts = { endpoints }) => ({ ...parts, createdSeconds });
-  claimed.put(plan("b/web", born(1)));
-  claimed.put(plan("a/web", born(2)));
-  expect([...claimed.put(plan("b/web", born(1, {})))]).toEqual([]);
-  expect(claimed.ownerOf(shared)).toBe("b/web");
-  expect([...claimed.put(plan("b/web", born(3)))]).toEqual([shared]);
-  expect(claimed.ownerOf(shared)).toBe("a/web");
-  expect([...claimed.delete("a/web")]).toEqual([shared]);
-  expect(claimed.ownerOf(shared)).toBe("b/web");
-  claimed.delete("b/web");
-  expect(claimed.ownerOf(shared)).toBeUndefined();
-  expect(claimed.clashes).toEqual([]);
-});
-
 test("node ports and protocols are told apart", () => {
   const claims = new FrontendClaims();
   const ports = [port(80, { nodePort: 30_080 }), port(80, { name: "dns", protocol: "UDP" })];

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { ApiClient } from "../../cluster/api-client.ts";
 import { findBinaries } from "../../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
-import { freePorts } from "../../cluster/ports.ts";
+import { freePort } from "../../cluster/ports.ts";
 
 /** Services of equal size: IPv4, cluster IPs, all endpoints on other nodes. */
 export interface ClusterShape {
@@ -59,7 +59,7 @@ export async function onClusters(measure: (bench: BenchCluster) => Promise<void>
 /** Starts a watcher of a cluster that serves a unix socket, and waits until it is ready. */
 export async function startWatcher(cluster: Cluster, socket: string): Promise<ChildProcess> {
   const main = join(import.meta.dirname, "../../../services/cli/src/main.ts");
-  const [port = 0] = await freePorts(1);
+  const port = await freePort();
   const child = spawn(
     process.execPath,
     [

@@ -5,10 +5,10 @@ import { planService } from "@kpng/service-plan/plan-service.ts";
 import { expect, test } from "vitest";
 import { renderFixedChains } from "../render/fixed-chains.ts";
 import { renderService } from "../render/render-service.ts";
-import { type ChainBody, type ChainId, chainId } from "../render/rule.ts";
+import type { ChainBody, ChainId } from "../render/rule.ts";
 import { renderOptions } from "../testing/rules.ts";
 import { DesiredChains } from "./desired-chains.ts";
-import { diffChains, isEmptyChange, transactionText } from "./diff-chains.ts";
+import { diffChains, transactionText } from "./diff-chains.ts";
 
 const options = renderOptions();
 
@@ -53,21 +53,6 @@ test("an unchanged Service touches no chain", () => {
   expect(chains.takeTouched().size).toBe(0);
 });
 
-test("a pod of two Services has one hairpin rule until both Services are deleted", () => {
-  const chains = newChains();
-  for (const item of [api, far]) put(chains, item);
-  chains.takeTouched();
-  const hairpin = () => chains.bodies.get(chainId("nat", "KPNG-HP-10.0.0.0"));
-  const rule = "-A KPNG-HP-10.0.0.0 -s 10.0.0.7/32 -d 10.0.0.7/32 -j MASQUERADE --random-fully\n";
-  expect(hairpin()).toBe(rule);
-  chains.put("ns/api", undefined);
-  chains.takeTouched();
-  expect(hairpin()).toBe(rule);
-  chains.put("ns/far", undefined);
-  chains.takeTouched();
-  expect(hairpin()).toBeUndefined();
-});
-
 // Invariant 1: rules are a pure function of the view.
 test("the order of puts does not change the chains", () => {
   const states: readonly (readonly ServiceView[])[] = [[], [api], [far, web()], [web("10.0.1.1"), api, far]];
@@ -90,12 +75,6 @@ test("the order of puts does not change the chains", () => {
 function sorted(bodies: ReadonlyMap<ChainId, ChainBody>): readonly (readonly [string, string])[] {
   return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1));
 }
-
-test("equal chains cause no transaction", () => {
-  const bodies = new Map<ChainId, ChainBody>([["nat A-B", "-A A-B -j ACCEPT\n"]]);
-  expect(isEmptyChange(diffChains(bodies, bodies, bodies.keys()))).toBe(true);
-  expect(transactionText(diffChains(bodies, bodies, bodies.keys()))).toBe("");
-});
 
 test("a transaction declares chains, then has rules, then jumps, then deletions", () => {
   const committed = new Map<ChainId, ChainBody>([["nat A-OLD", "-A A-OLD -j ACCEPT\n"]]);

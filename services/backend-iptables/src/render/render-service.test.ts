@@ -38,18 +38,6 @@ test.each<{ name: string; parts: ServiceParts; rules: readonly string[] }>([
   expect(rulesOf(service("ns/web", parts), { node })).toEqual(rules);
 });
 
-test("what is no address or no port number is left out, so that it cannot spoil the rules of others", () => {
-  const bad = endpoint("10.0.1.1", {
-    ports: [{ name: "", port: 0 }],
-    addresses: { v4: ["10.0.1.1 -j ACCEPT"], v6: [] },
-  });
-  const shown = rulesOf({
-    ...service("ns/web", { endpoints: [bad] }),
-    service: { ...service("ns/web").service, clusterIPs: { v4: ["x"], v6: [] } },
-  });
-  expect(shown).toEqual([]);
-});
-
 test("INVALID is dropped before anything is accepted, unless conntrack is liberal", () => {
   const first = (isConntrackLiberal: boolean) =>
     renderFixedChains(renderOptions({ isConntrackLiberal })).get("filter KPNG-FORWARD")?.head[0];

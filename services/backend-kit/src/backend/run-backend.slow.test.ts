@@ -5,7 +5,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
-import { freePorts } from "../../../../test/cluster/ports.ts";
+import { freePort } from "../../../../test/cluster/ports.ts";
 import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putService, reset, sync } from "../testing/ops.ts";
 import { type Program, startProgram } from "../testing/program.ts";
@@ -19,7 +19,7 @@ beforeEach(() => {
 
 const main = new URL("../testing/proxy-main.ts", import.meta.url);
 
-const unusedAddress = async (): Promise<string> => `127.0.0.1:${(await freePorts(1))[0]}`;
+const unusedAddress = async (): Promise<string> => `127.0.0.1:${await freePort()}`;
 
 const play = () =>
   startFakeWatcher((request) =>
@@ -79,7 +79,7 @@ test("a proxy uses the watcher that works, its configuration and its saved view,
 }, 60_000);
 
 test("a proxy serves health at its port on loopback, and works without health if that port is taken", async () => {
-  const [port = 0] = await freePorts(1);
+  const port = await freePort();
   let count = 0;
   const start = (...args: readonly string[]): Program => {
     const state = join(folder, `state-${count++}`);

@@ -152,21 +152,6 @@ test("the saved view is used if no watcher answers in time", async () => {
   await end();
 });
 
-test("the first view of a watcher is synced in full, even if it equals the saved view", async () => {
-  await keepWorld();
-  const gate = createGate();
-  await using watcher = await startFakeWatcher(async (request) => {
-    if (request.index === 0) await gate.opened;
-    return sends(...world)(request);
-  });
-  const { clock, syncs, end } = startBackend(watcher.address);
-  await clock.advance(3_000);
-  expect(await syncs.next()).toMatchObject({ isFromDisk: true });
-  gate.open();
-  expect(await syncs.next()).toMatchObject({ mode: "full", fullReason: "first view of a watcher" });
-  await end();
-});
-
 test("the first view of a watcher touches what the saved view has in addition", async () => {
   await keepWorld();
   const gate = createGate();

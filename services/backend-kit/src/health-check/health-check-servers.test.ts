@@ -4,16 +4,11 @@ import { createServer } from "node:net";
 import { endpoint, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { freePorts, portOf } from "../../../../test/cluster/ports.ts";
+import { freePort, portOf } from "../../../../test/cluster/ports.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
 import { desiredChecks, HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
 
 const local: ListenAddresses = { v4: { kind: "listed", addresses: ["127.0.0.1"] }, v6: { kind: "all" } };
-
-async function unusedPort(): Promise<number> {
-  const [port = 0] = await freePorts(1);
-  return port;
-}
 
 interface Reply {
   readonly status: number | undefined;
@@ -76,7 +71,7 @@ interface Parts {
 
 test("the answer is the same as kube-proxy's", () =>
   run(async ({ servers, state }) => {
-    const port = await unusedPort();
+    const port = await freePort();
     await servers.sync({ view: view([balanced(port, ["10.1.0.1", "10.1.0.2"])]), addresses: () => local });
     expect(await ask(port)).toMatchObject({
       status: 200,
@@ -100,7 +95,7 @@ test("the answer is the same as kube-proxy's", () =>
 
 test("a server stays open while its port is unchanged, and closes with another port or without the Service", () =>
   run(async ({ servers }) => {
-    const [port, other] = [await unusedPort(), await unusedPort()];
+    const [port, other] = [await freePort(), await freePort()];
     await servers.sync({ view: view([balanced(port)]), addresses: () => local });
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     await ask(port, agent);
@@ -121,7 +116,7 @@ test("a port that another program uses is logged once, counted, and opened when 
     const blocker = createServer().listen(0, "127.0.0.1");
     await once(blocker, "listening");
     const port = portOf(blocker);
-    const sound = await unusedPort();
+    const sound = await freePort();
     const world = view([balanced(port, ["10.1.0.1"]), balanced(sound, [], "a/b")]);
     for (let sync = 0; sync < 2; sync++) await servers.sync({ view: world, addresses: () => local });
     expect(lines.filter((line) => line.level === "error")).toMatchObject([
@@ -144,7 +139,7 @@ test("a port that another program uses is logged once, counted, and opened when 
 
 test("an address that cannot be bound does not close the port on the other addresses", () =>
   run(async ({ servers, lines, metrics }) => {
-    const port = await unusedPort();
+    const port = await freePort();
     // Reserved for documentation, so no machine has it.
     const addresses = () => ({ ...local, v4: { kind: "listed", addresses: ["192.0.2.1", "127.0.0.1"] } }) as const;
     for (let sync = 0; sync < 2; sync++) {
@@ -158,7 +153,7 @@ test("an address that cannot be bound does not close the port on the other addre
 
 test("a link-local address gets no listener, because it cannot be bound without a zone", () =>
   run(async ({ servers, lines }) => {
-    const port = await unusedPort();
+    const port = await freePort();
     const addresses = () => ({ ...local, v6: { kind: "listed", addresses: ["fe80::1", "::1"] } }) as const;
     const { service: v4 } = balanced(port);
     const dual = { ...v4, clusterIPs: { v4: ["10.96.0.1"], v6: ["fd00::1"] } };
@@ -169,7 +164,7 @@ test("a link-local address gets no listener, because it cannot be bound without 
 
 test("an address that the node gains later answers without a new view", () =>
   run(async ({ servers, waits }) => {
-    const port = await unusedPort();
+    const port = await freePort();
     const node = ["127.0.0.1"];
     const addresses = () => ({ ...local, v4: { kind: "listed", addresses: [...node] } }) as const;
     await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses });
@@ -183,7 +178,7 @@ test("an address that the node gains later answers without a new view", () =>
 
 test("a family whose rules are not installed keeps its checks", () =>
   run(async ({ servers }) => {
-    const [port, other] = [await unusedPort(), await unusedPort()];
+    const [port, other] = [await freePort(), await freePort()];
     const addresses = () => local;
     await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses });
     await servers.sync({ view: view([balanced(other, ["10.1.0.1"])]), addresses, families: ["v6"] });
@@ -194,7 +189,7 @@ test("a family whose rules are not installed keeps its checks", () =>
 
 test("a change of one Service leaves the checks of the others alone, which are not looked at", () =>
   run(async ({ servers }) => {
-    const [port, other] = [await unusedPort(), await unusedPort()];
+    const [port, other] = [await freePort(), await freePort()];
     const [web, b] = [balanced(port, ["10.1.0.1"]), balanced(other, [], "a/b")];
     const addresses = () => local;
     await servers.sync({ view: view([web, b]), addresses });
@@ -212,7 +207,7 @@ test("a change of one Service leaves the checks of the others alone, which are n
 
 test("two Services can exchange their ports in one sync", () =>
   run(async ({ servers, lines }) => {
-    const [one, two] = [await unusedPort(), await unusedPort()];
+    const [one, two] = [await freePort(), await freePort()];
     const both = (first: number, second: number) => view([balanced(first, ["10.1.0.1"]), balanced(second, [], "a/b")]);
     await servers.sync({ view: both(one, two), addresses: () => local });
     await servers.sync({ view: both(two, one), addresses: () => local });

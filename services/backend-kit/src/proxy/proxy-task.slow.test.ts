@@ -5,7 +5,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { afterAll, beforeAll, describe, type ExpectStatic, expect, test, vi } from "vitest";
-import { freePorts } from "../../../../test/cluster/ports.ts";
+import { freePort } from "../../../../test/cluster/ports.ts";
 import { readViewFile, viewPath, writeViewFile } from "../disk/view-file.ts";
 import { ViewState } from "../state/view-state.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
@@ -31,11 +31,6 @@ afterAll(() => {
 /** Replaces the program `conntrack` by a shell script. */
 function useConntrack(script: string): void {
   writeFileSync(join(folder, "conntrack"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-}
-
-async function unusedPort(): Promise<number> {
-  const [found = 0] = await freePorts(1);
-  return found;
 }
 
 /** HTTP status at a health-check port; undefined if nothing listens. */
@@ -67,7 +62,7 @@ test("a family that fails leaves health checks and stale flows of the other alon
   const [v4, v6] = [new MemoryRuleSet("v4"), new MemoryRuleSet("v6")];
   v6.failure = new Error("no IPv6 today");
   await using proxy = await runProxy([v4, v6]);
-  const number = await unusedPort();
+  const number = await freePort();
   proxy.send(checked(number), dns);
   await expect.poll(() => statusAt(number), poll).toBe(200);
   await expect.poll(() => proxy.metrics.metrics(), poll).toContain("kpng_backend_conntrack_working 1\n");
@@ -91,7 +86,7 @@ test("rules that cannot be read do not fail /healthz: they may work", async () =
   const v4 = new MemoryRuleSet("v4");
   let nowMs = 1e12;
   await using proxy = await runProxy([v4], { now: () => nowMs });
-  proxy.send(checked(await unusedPort()));
+  proxy.send(checked(await freePort()));
   await expect.poll(() => proxy.health.parts.get("rules/IPv4")?.isReady, poll).toBe(true);
   v4.failure = new Error("save failed");
   await expect.poll(() => proxy.health.parts.get("drift")?.isHealthy, poll).toBe(false);
@@ -204,7 +199,7 @@ describe("after a restart without a watcher", () => {
       left: ["a/dns", "a/web"],
     },
   ])("$name; health checks are answered, and the watcher's view is synced in full", async (row, { expect }) => {
-    const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
+    const [ruleSet, number] = [new MemoryRuleSet("v4"), await freePort()];
     const stateFolder = join(folder, `state-${number}`);
     await saveView(ruleSet, stateFolder, number, expect);
     row.meddle(ruleSet);

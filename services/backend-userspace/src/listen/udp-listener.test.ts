@@ -4,8 +4,9 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
+import { until } from "../../../../test/cluster/until.ts";
 import type { TrafficSettings } from "../rules/userspace-runtime.ts";
-import { key, RunningService, type ServiceOptions, until } from "../testing/running-service.ts";
+import { key, RunningService, type ServiceOptions } from "../testing/running-service.ts";
 
 /** A UDP endpoint that answers with its name and the datagram. */
 async function udpEndpoint(name: string): Promise<{ readonly at: EndpointAddress; readonly socket: Socket }> {

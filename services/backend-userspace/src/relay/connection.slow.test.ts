@@ -1,7 +1,8 @@
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
-import { key, RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
+import { until } from "../../../../test/cluster/until.ts";
+import { key, RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
 import { SilentEndpoint } from "../testing/silent-endpoint.ts";
 
 test("data after the client's end of data still reaches the client", async () => {

@@ -154,12 +154,3 @@ export async function readAll(socket: Socket): Promise<string> {
   for await (const data of socket) text += String(data);
   return text;
 }
-
-/** Waits until a condition holds; fails after 30 s. */
-export async function until(what: string, holds: () => boolean): Promise<void> {
-  const deadlineMs = performance.now() + 30_000;
-  while (!holds()) {
-    if (performance.now() > deadlineMs) throw new Error(`not within 30 s: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
+import { until } from "../../../../test/cluster/until.ts";
+import { RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
 import { limitsFor, TrafficLimit, TrafficTable } from "./service-traffic.ts";
 
 const mib = 1_048_576;

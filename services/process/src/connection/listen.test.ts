@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { statSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -27,6 +28,16 @@ test("a file that is not a socket stays", async () => {
   const path = socketPath();
   await writeFile(path, "data");
   await expect(listenOnSocket(createServer(), path)).rejects.toThrow("the path is a file that is not a socket");
+});
+
+test("the socket of a process that was killed is replaced", async () => {
+  const path = socketPath();
+  const script = `require("net").createServer().listen("${path}", () => process.kill(process.pid, "SIGKILL"))`;
+  spawnSync(process.execPath, ["--eval", script]);
+  expect(statSync(path).isSocket()).toBe(true);
+  const server = createServer();
+  onTestFinished(() => void server.close());
+  await listenOnSocket(server, path);
 });
 
 test("a socket that another server serves stays", async () => {

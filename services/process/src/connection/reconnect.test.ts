@@ -1,7 +1,8 @@
 import { writeFileSync } from "node:fs";
-import { type AddressInfo, connect, createServer, type NetConnectOpts } from "node:net";
+import { connect, type NetConnectOpts } from "node:net";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
+import { freePort } from "../../../../test/cluster/ports.ts";
 import { temporaryFolder } from "../testing/temporary-folder.ts";
 import { Reconnect, retryLaterError } from "./reconnect.ts";
 
@@ -18,14 +19,6 @@ function failToConnect(target: NetConnectOpts): Promise<Error> {
   });
 }
 
-async function unusedPort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => server.once("listening", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
 function delays(reconnect: Reconnect, ends: readonly unknown[]): readonly number[] {
   return ends.map((end) => {
     reconnect.opening();
@@ -39,7 +32,7 @@ const broken = new Error("the stream broke");
 test("while nothing listens at a unix socket or TCP port, the delay is at most three seconds", async () => {
   const stale = join(folder, "stale.sock");
   writeFileSync(stale, "");
-  const port = await unusedPort();
+  const port = await freePort();
   for (const target of [{ path: join(folder, "none.sock") }, { path: stale }, { host: "127.0.0.1", port }]) {
     const error = await failToConnect(target);
     expect(delays(new Reconnect(noChance), Array(4).fill(error)), String(error.cause)).toEqual([

@@ -3,7 +3,7 @@ import { request } from "node:http";
 import { connect } from "node:net";
 import { Gauge, Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { freePorts } from "../../../../test/cluster/ports.ts";
+import { freePort } from "../../../../test/cluster/ports.ts";
 import { Health } from "./health.ts";
 import { statusServerTask } from "./status-server.ts";
 
@@ -21,7 +21,7 @@ async function statusOf(port: number, path: string): Promise<number | undefined>
 
 test("a malformed path is answered with 404 and does not end the process", async () => {
   const stop = new AbortController();
-  const [port = 0] = await freePorts(1);
+  const port = await freePort();
   const health = new Health();
   const running = statusServerTask({ address: `127.0.0.1:${port}`, health, metrics: new Registry() }).run(stop.signal);
   for (const path of ["//", "http://[", "/%", "*", "/other"]) expect(await statusOf(port, path), path).toBe(404);
@@ -33,7 +33,7 @@ test("a malformed path is answered with 404 and does not end the process", async
 /** Serves health on a free port, and opens `count` connections to it that send `text` and do not read. */
 async function serveTo(count: number, text: string) {
   const stop = new AbortController();
-  const [port = 0] = await freePorts(1);
+  const port = await freePort();
   const options = { address: `127.0.0.1:${port}`, health: new Health(), metrics: new Registry() };
   const running = statusServerTask(options).run(stop.signal);
   const sockets = await Promise.all(
@@ -66,7 +66,7 @@ test.each([
 test("a client that does not wait for its answer gets no second one", async () => {
   let count = 0;
   const stop = new AbortController();
-  const [port = 0] = await freePorts(1);
+  const port = await freePort();
   const metrics = new Registry();
   const gauge = new Gauge({ name: "x", help: "x", registers: [metrics], collect: () => void count++ });
   const running = statusServerTask({ address: `127.0.0.1:${port}`, health: new Health(), metrics }).run(stop.signal);

@@ -1,7 +1,7 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
-import { enumWord, formatAge, formatClock, formatCount, formatMs } from "./text.ts";
+import { enumWord, formatAge, formatCount, formatMs } from "./text.ts";
 
 test.each([
   [0, "0µs"],
@@ -23,10 +23,6 @@ test("formatAge prints whole seconds, and 0s for a time in the future", () => {
   expect(formatAge(timestampFromMs(1_000), 13_900)).toBe("12s");
   expect(formatAge(timestampFromMs(5_000), 1_000)).toBe("0s");
   expect(formatAge(undefined)).toBe("");
-});
-
-test("formatClock prints UTC clock time with milliseconds", () => {
-  expect(formatClock(timestampFromMs(Date.UTC(2026, 0, 2, 3, 4, 5, 67)))).toBe("03:04:05.067");
 });
 
 test("formatCount uses the singular for 1 only", () => {
