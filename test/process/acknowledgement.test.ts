@@ -65,23 +65,6 @@ async function metric(name: string): Promise<number | undefined> {
 }
 
 describe("a backend", () => {
-  test("acknowledges the applied revision, with the time of each stage", async () => {
-    run({
-      onChanges: (_update, _signal, stages) => {
-        stages.committing();
-      },
-    });
-    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-    expect(subscriber()).toMatchObject({ nodeName: "n1", program: "kpng-test", hasAcknowledged: true });
-    expect(subscriber()?.peer).toMatch(/^127\.0\.0\.1:\d+$/);
-    setAddress("10.1.0.2");
-    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-    expect(subscriber()?.failure).toBeUndefined();
-    expect(subscriber()?.unappliedSinceMs).toBeUndefined();
-    const { waitMs = -1, renderMs = -1, commitMs = -1 } = subscriber()?.timings ?? {};
-    expect(Math.min(waitMs, renderMs, commitMs)).toBeGreaterThanOrEqual(0);
-  });
-
   test("counts as behind while it works, and reports a failure", async () => {
     let release: (() => void) | undefined;
     let isBroken = false;

@@ -9,12 +9,8 @@ import { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subs
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { addresses, draining, endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
-import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
-import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
-import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { findBinaries } from "../cluster/binaries.ts";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
@@ -23,15 +19,11 @@ const run = promisify(execFile);
 
 let store: Store;
 let server: TestServer;
-let subscribers: Subscribers;
 const watches: GrpcJsWatch[] = [];
 
 beforeEach(async () => {
   store = new Store();
-  subscribers = new Subscribers(store, new Registry());
-  const proxyNames = proxyNamesOf([]);
-  const moreServices = [inspection({ subscribers, proxyNames })];
-  server = await serveStore(store, { subscribers, proxyNames, moreServices });
+  server = await serveStore(store);
 });
 afterEach(async () => {
   for (const each of watches.splice(0)) each.close();
@@ -95,7 +87,7 @@ test("grpcurl alone shows a node's view, and what changes in it as it changes", 
   list();
   const request = JSON.stringify({ NodeName: "n1", Count: 2 });
   const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
-  await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
+  await expect.poll(() => [...server.subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
   expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
   change();
   // The command requested two views and ends when it has them.

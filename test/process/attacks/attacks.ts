@@ -34,8 +34,6 @@ function open(path: string, id: number): Buffer {
 }
 
 const watch = "/localv1.Sets/Watch";
-const watchHealth = "/grpc.health.v1.Health/Watch";
-const manyStreams = Array.from({ length: 100 }, (_, at) => 2 * at + 1);
 
 /** All of a message of nearly the accepted size but the last byte. */
 function unfinished(id: number): Buffer {
@@ -65,22 +63,13 @@ export const attacks = {
     connections: 3,
     piece: once(Buffer.concat([noWindow, ...Array.from({ length: 1_000 }, (_, call) => unreadQuery(2 * call + 1))])),
   },
-  "watches of health": {
-    connections: 20,
-    piece: once(
-      Buffer.concat([
-        connectionStart,
-        ...manyStreams.map((id) => Buffer.concat([open(watchHealth, id), encodeMessage(id, Buffer.alloc(0))])),
-      ]),
-    ),
-  },
   "unfinished requests": {
     connections: 60,
     pauseMs: 20,
     piece: (index) => {
       if (index === 0) return connectionStart;
       const id = 2 * index - 1;
-      return index > manyStreams.length ? undefined : Buffer.concat([open(watch, id), unfinished(id)]);
+      return index > 100 ? undefined : Buffer.concat([open(watch, id), unfinished(id)]);
     },
   },
 } as const satisfies Readonly<Record<string, Attack>>;

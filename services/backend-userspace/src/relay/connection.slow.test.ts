@@ -109,16 +109,6 @@ test("large transfers in both directions at once arrive complete and in order", 
   expect(Buffer.concat(parts).equals(desired)).toBe(true);
 });
 
-test("an endpoint that refuses is followed by the next one", async () => {
-  await using good = await TestEndpoint.open((socket) => socket.end("good"));
-  const bad = await TestEndpoint.open(() => undefined);
-  const { at } = bad;
-  await bad[Symbol.asyncDispose]();
-  await using service = await RunningService.open({ endpoints: [at, good.at] });
-  for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("good");
-  expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
-});
-
 test("a client is reset when no endpoint accepts its connection", async () => {
   const endpoint = await TestEndpoint.open(() => undefined);
   const { at } = endpoint;

@@ -7,28 +7,20 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { readRecording } from "@kpng/source/replay/recording.ts";
 import { replaySource } from "@kpng/source/replay/replay-source.ts";
 import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
-import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
-import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
-import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { recordCommand } from "./record.ts";
 
 let folder: string;
 let store: Store;
 let server: TestServer;
-let subscribers: Subscribers;
 const stop = new AbortController();
 
 beforeEach(async () => {
   folder = temporaryFolder();
   store = new Store();
-  subscribers = new Subscribers(store, new Registry());
-  const proxyNames = proxyNamesOf([]);
-  const moreServices = [inspection({ subscribers, proxyNames })];
-  server = await serveStore(store, { subscribers, proxyNames, moreServices });
+  server = await serveStore(store);
   store.replace({
     services: [service()],
     slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],
@@ -43,7 +35,7 @@ async function record(path: string, whileRecording: () => Promise<void>): Promis
   const stopRecording = new AbortController();
   const options = { output: path, for: 600_000 };
   const recorded = recordCommand.run(dial({ api: server.address }), [], options, stopRecording.signal);
-  await expect.poll(() => subscribers.open.size).toBe(1);
+  await expect.poll(() => server.subscribers.open.size).toBe(1);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
   await whileRecording();
   stopRecording.abort();
@@ -51,7 +43,7 @@ async function record(path: string, whileRecording: () => Promise<void>): Promis
 }
 
 function subscriber() {
-  return [...subscribers.open][0];
+  return [...server.subscribers.open][0];
 }
 
 async function change(apply: () => void): Promise<void> {
