@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -6,9 +8,8 @@ import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { named, nodes, together } from "@kpng/laboratory/scenario/build.ts";
 import type { State } from "@kpng/laboratory/scenario/manifest.ts";
-import { freePorts } from "../cluster/ports.ts";
+import { freePorts, portOf } from "../cluster/ports.ts";
 import { until } from "../cluster/until.ts";
-import { startFakeApi } from "./fake-api.ts";
 
 /** Output of /metrics, by the name of the program. */
 export type Scrapes = ReadonlyMap<string, string>;
@@ -44,10 +45,8 @@ export function changedNow({ services, slices }: State): State {
 export async function scrapePrograms(): Promise<Scrapes> {
   const laboratory = await Laboratory.open();
   const folder = await mkdtemp(join(tmpdir(), "kpng-scrape-"));
-  const api = await startFakeApi({
-    nodes: nodes.map(withVersion),
-    services: stateWith(["a"]).services.map(withVersion),
-  });
+  const api = fakeApi({ nodes: nodes.map(withVersion), services: stateWith(["a"]).services.map(withVersion) });
+  await once(api.listen(0, "127.0.0.1"), "listening");
   const programs: Program[] = [];
   try {
     await laboratory.add("node");
@@ -76,7 +75,11 @@ export async function scrapePrograms(): Promise<Scrapes> {
     );
     const other = (name: string): string[] => ["to-api", "--listen", `unix://${join(folder, name)}`];
     await Promise.all([
-      start(cli, ["kube", "--server", api.url, ...other("kube.sock"), ...observe(1)], '"kind":"nodes"'),
+      start(
+        cli,
+        ["kube", "--server", `http://127.0.0.1:${portOf(api)}`, ...other("kube.sock"), ...observe(1)],
+        '"kind":"nodes"',
+      ),
       start(cli, ["api", "--api", socket, ...other("relay.sock"), ...observe(2)], "upstream watcher in sync"),
       ...(["json", "callout"] as const).map((name, index) =>
         start(
@@ -138,6 +141,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
   } finally {
     for (const program of programs) program.kill();
     await Promise.all(programs.map(({ ended }) => ended));
+    api.closeAllConnections();
     api.close();
     await laboratory.close();
     await rm(folder, { recursive: true });
@@ -146,6 +150,17 @@ export async function scrapePrograms(): Promise<Scrapes> {
 
 function addresses(address: string): readonly string[] {
   return ["--metrics-bind-address", address, "--healthz-bind-address", address];
+}
+
+/** A server with the lists of the Kubernetes API, by the last part of their path; nothing in them changes. */
+function fakeApi(lists: Readonly<Record<string, readonly unknown[]>>): Server {
+  return createServer((request, response) => {
+    const url = new URL(request.url ?? "", "http://localhost");
+    // A watch stays open without events.
+    if (url.searchParams.has("watch")) return response.flushHeaders();
+    const items = lists[url.pathname.split("/").at(-1) ?? ""] ?? [];
+    response.end(JSON.stringify({ metadata: { resourceVersion: "7" }, items }));
+  });
 }
 
 function withVersion<T extends { readonly metadata: object }>(object: T): T {

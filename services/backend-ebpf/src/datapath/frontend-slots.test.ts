@@ -2,21 +2,6 @@ import { describe, expect, test } from "vitest";
 import { Spans } from "./frontend-slots.ts";
 
 describe("Spans", () => {
-  test("numbers that are given back can be taken in one piece again", () => {
-    const spans = new Spans(1, 10);
-    const taken = [spans.take(3), spans.take(3), spans.take(4)];
-    expect(taken).toEqual([1, 4, 7]);
-    expect(spans.take(1)).toBeUndefined();
-    for (const [first, length] of [
-      [4, 3],
-      [7, 4],
-      [1, 3],
-    ] as const) {
-      spans.give(first, length);
-    }
-    expect(spans.take(10)).toBe(1);
-  });
-
   test("certain numbers can be reserved only while all of them are free", () => {
     const spans = new Spans(0, 10);
     expect(spans.reserve(4, 3)).toBe(true);

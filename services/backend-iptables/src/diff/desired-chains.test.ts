@@ -30,29 +30,6 @@ const far = service("ns/far", {
   endpoints: [at("10.0.0.7", true)],
 });
 
-/** The chains that changed, without the hashes of their names: `put nat KPNG-SVC`. */
-function shown(touched: ReadonlySet<ChainId>, chains: DesiredChains): readonly string[] {
-  return [...touched]
-    .map((id) => `${chains.bodies.has(id) ? "put" : "delete"} ${id.replace(/-[A-Z2-7]{16}$/, "")}`)
-    .sort();
-}
-
-test("a changed endpoint touches only the chain of its service port", () => {
-  const chains = newChains();
-  for (const item of [web("10.0.1.1", "10.0.1.2"), api, far]) put(chains, item);
-  chains.takeTouched();
-  put(chains, web("10.0.1.1", "10.0.1.3"));
-  expect(shown(chains.takeTouched(), chains)).toEqual(["put nat KPNG-SVC"]);
-});
-
-test("an unchanged Service touches no chain", () => {
-  const chains = newChains();
-  for (const item of [web("10.0.1.1"), api, far]) put(chains, item);
-  chains.takeTouched();
-  for (const item of [far, api, web("10.0.1.1")]) put(chains, item);
-  expect(chains.takeTouched().size).toBe(0);
-});
-
 // Invariant 1: rules are a pure function of the view.
 test("the order of puts does not change the chains", () => {
   const states: readonly (readonly ServiceView[])[] = [[], [api], [far, web()], [web("10.0.1.1"), api, far]];

@@ -94,11 +94,6 @@ test("a refused frontend stays so until the last batch if its virtual server goe
   expect(batches(installed, objects(1))).toMatch(/^# ipvsadm -R\n-D -t 10.96.0.1:81\n/);
 });
 
-test("a new endpoint is one line, and equal objects are none", () => {
-  expect(batches(objects(1), objects(1, 2))).toBe(`# ipvsadm -R\n-a ${real(2)} -m -w 1\n`);
-  expect(batches(objects(1), objects(1))).toBe("");
-});
-
 test("a removed endpoint keeps weight 0 until its last connection has ended", () => {
   const draining = new Draining();
   expect(batches(objects(1, 2), objects(2), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
@@ -118,22 +113,6 @@ test("an endpoint that returns gets its weight back", () => {
   installed.get("real")?.set(real(1), "-w 0");
   expect(batches(installed, objects(1), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 1\n`);
   expect(draining.size).toBe(0);
-});
-
-test("a deleted Service keeps virtual server and address while connections end, and then loses the address first", () => {
-  const draining = new Draining();
-  const installed = objects(1);
-  expect(batches(installed, undefined, draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
-  installed.get("real")?.set(real(1), "-w 0");
-  expect(draining.finish(new Map([[real(1), 0]]))).toEqual([real(1)]);
-  expect(batches(installed, undefined, draining, 60_000)).toBe(`# ip -force -batch -
-address delete 10.96.0.1/32 dev kube-ipvs0
-# ipvsadm -R
--D ${server}
-# ipset -exist restore
-del KPNGIPVS-ADDRESSES 10.96.0.1
-del KPNGIPVS-SERVERS 10.96.0.1,tcp:80
-`);
 });
 
 test("UDP endpoints are deleted at once", () => {

@@ -268,18 +268,4 @@ describe("a stream", () => {
     expect(other.written).toHaveLength(2);
     other.stream.close();
   });
-
-  test("releases everything when the client disconnects while it waits", async () => {
-    const view = revisions();
-    const { stream, written } = open();
-    stream.take(view);
-    await turn();
-    stream.take(view);
-    expect(store.waitingCount).toBe(1);
-    stream.close();
-    expect(store.waitingCount).toBe(0);
-    change();
-    await turn();
-    expect(written).toHaveLength(2);
-  });
 });
