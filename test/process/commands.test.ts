@@ -1,6 +1,8 @@
 import { cpSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
+import { node, service } from "@kpng/source/testing/build.ts";
+import { formatState } from "@kpng/watcher/state-file/format-state.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { kpngMain, usePrograms } from "./programs.ts";
 
@@ -92,20 +94,12 @@ describe("the command line", () => {
   test("--service-proxy-name selects Services in a file, in what a relay serves, and in the view of a node", {
     timeout: 120_000,
   }, async () => {
-    const named = (name: string, labels: object, index: number): object => ({
-      apiVersion: "v1",
-      kind: "Service",
-      metadata: { namespace: "default", name, labels },
-      spec: { clusterIP: `10.0.0.${index}`, ports: [{ port: 80 }] },
-    });
-    const label = "service.kubernetes.io/service-proxy-name";
-    const items = [
-      { apiVersion: "v1", kind: "Node", metadata: { name: "n1" } },
-      named("plain", {}, 1),
-      named("first", { [label]: "mine" }, 2),
-      named("second", { [label]: "other" }, 3),
+    const services = [
+      service({ name: "plain" }),
+      service({ name: "first", proxyName: "mine", clusterIP: "10.96.0.2" }),
+      service({ name: "second", proxyName: "other", clusterIP: "10.96.0.3" }),
     ];
-    writeFileSync(at("state.yaml"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    writeFileSync(at("state.yaml"), formatState({ services, slices: [], nodes: [node("n1")] }));
     await watcher();
     const mine = ["--service-proxy-name", "mine"];
     const relay = kpng(["api", "--api", socket(), ...mine, "to-api", "--listen", socket("relay.sock")]);

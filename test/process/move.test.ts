@@ -1,5 +1,7 @@
 import { writeFileSync } from "node:fs";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
+import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
+import { formatState } from "@kpng/watcher/state-file/format-state.ts";
 import { dialHttp2, RawWatch } from "@kpng/watcher/testing/raw-watch.ts";
 import { describe, expect, test } from "vitest";
 import { kpngMain, usePrograms } from "./programs.ts";
@@ -11,20 +13,7 @@ const { at, start } = usePrograms();
 const patience = { timeout: 60_000 };
 
 describe("a watcher that drains", { timeout: 180_000 }, () => {
-  const state = JSON.stringify({
-    nodes: [],
-    services: Array.from({ length: 2_000 }, (_, index) => ({
-      service: {
-        namespace: "default",
-        name: `s${index}`,
-        type: "ClusterIP",
-        annotations: { text: "x".repeat(500) },
-        ips: { clusterips: { v4: [`10.96.${index >> 8}.${index & 255}`], v6: [] }, headless: false },
-        ports: [{ name: "http", protocol: 1, port: 80, targetport: 8080 }],
-      },
-      endpoints: [],
-    })),
-  });
+  const state = formatState(makeCluster({ services: 2_000, endpoints: 1, nodes: 1 }));
 
   async function watcher(...args: string[]): Promise<{ readonly program: Program; readonly address: string }> {
     const file = at("state.yaml");
