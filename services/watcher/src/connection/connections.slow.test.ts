@@ -9,6 +9,7 @@ import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { pushbackOf } from "@kpng/process/connection/reconnect.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
+import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { service } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import {
@@ -40,11 +41,7 @@ describe("a connection at its maximum age", () => {
 
   test("receives the batch in progress to its end", async () => {
     // More than the flow-control windows of HTTP/2 allow at once.
-    watched.store.replace({
-      services: Array.from({ length: 500 }, (_, index) =>
-        service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
-      ),
-    });
+    watched.store.replace(makeCluster({ services: 1_000, endpoints: 5, nodes: 1 }));
     await watched.serve({ maxAgeMs: 1_000, ageIntervalMs: 1 });
     const watch = watched.dialWatch();
     // More than Reset, which is sent before the view is computed.
@@ -135,11 +132,7 @@ describe("a watcher that stops", () => {
   });
 
   test("ends the connections that remain when its time is over", async () => {
-    watched.store.replace({
-      services: Array.from({ length: 2_000 }, (_, index) =>
-        service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
-      ),
-    });
+    watched.store.replace(makeCluster({ services: 2_000, endpoints: 5, nodes: 1 }));
     await watched.serve({ drainMs: 200 });
     const stalled = watched.dialWatch();
     await stalled.received();

@@ -6,7 +6,8 @@ import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
+import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
+import { node, service } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { dialHttp2, RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
@@ -18,17 +19,7 @@ let sockets: Socket[];
 beforeEach(() => {
   watched = new WatchedServer();
   sockets = [];
-  const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
-  watched.store.replace({
-    services: names.map((name) => service({ name })),
-    slices: names.map((name) =>
-      slice(
-        Array.from({ length: 5 }, (_, pod) => endpoint(`10.1.0.${pod}`)),
-        { name: `${name}-a`, serviceName: name },
-      ),
-    ),
-    nodes: [node("n1")],
-  });
+  watched.store.replace(makeCluster({ services: 300, endpoints: 5, nodes: 1 }));
 });
 
 afterEach(async () => {
@@ -126,7 +117,7 @@ test("a watch sends at most 500 rows in a message, makes them on demand, and mar
     }
     sizes.push(endpoints.length);
     isStarted = isComplete;
-    if (isComplete) watched.store.apply([{ kind: "delete-slice", key: "ns/s7/s7-a" }]);
+    if (isComplete) watched.store.apply([{ kind: "delete-slice", key: "scale/service-7/service-7-0" }]);
   }
   expect(sizes.reduce((all, one) => all + one)).toBe(1_500);
   expect(Math.max(...sizes)).toBe(500);

@@ -1,26 +1,17 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
+import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { encodeRequest } from "../../testing/raw-watch.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
-/** Enough Services for a whole view to need more than one write. */
-const serviceCount = 300;
-
 let server: TestServer;
 
 beforeEach(async () => {
   const store = new Store();
-  const names = Array.from({ length: serviceCount }, (_, index) => `web-${index}`);
-  store.replace({
-    services: names.map((name) => service({ name })),
-    slices: names.map((name, index) =>
-      slice([endpoint(`10.1.${index >> 8}.${index & 255}`, { nodeName: "n1" })], { name, serviceName: name }),
-    ),
-    nodes: [node("n1")],
-  });
+  // Enough for a whole view to need more than one write.
+  store.replace(makeCluster({ services: 300, endpoints: 1, nodes: 1 }));
   server = await serveStore(store);
 });
 
