@@ -1,22 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { relay } from "@kpng/laboratory/relay.ts";
-import { beforeAll, describe, onTestFinished, test } from "vitest";
+import { beforeAll, onTestFinished, test } from "vitest";
 import type { Cluster } from "./cluster.ts";
 import { describeCluster } from "./describe-cluster.ts";
-import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
+import { createService, createSlice } from "./objects.ts";
 import { portOf } from "./ports.ts";
 import { type RecordingSink, sourceStarter } from "./run-source.ts";
-
-const sliceNames = Array.from({ length: 20 }, (_, index) => `slice-${String(index).padStart(2, "0")}`);
-
-/** Rule that no kind is empty: these tests never empty the cluster, so it never had such a state. */
-function neverEmpty(sink: RecordingSink): string | undefined {
-  const { store, services, nodes } = sink;
-  if (store.snapshot.isSynced && (services.length === 0 || nodes.length === 0)) return "a kind is empty";
-  const missing = sliceNames.filter((name) => !sink.slices.includes(`default/web/${name}`));
-  return store.missingKinds.includes("slices") || missing.length === 0 ? undefined : `slices are missing: ${missing}`;
-}
 
 /** Starts a relay to the API server, until the end of the test, and writes a kubeconfig with its address. */
 async function startRelay({ apiServer, kubeconfig }: Cluster) {
@@ -31,98 +21,63 @@ const serviceNames = Array.from({ length: 20 }, (_, index) => `web-${String(inde
 await describeCluster("the Kubernetes source", { hasControllers: false }, (cluster) => {
   const start = sourceStarter();
 
-  describe("faults of the connection", () => {
-    beforeAll(async () => {
-      const { api } = cluster();
-      await createNode(api, "node-1");
-      await createService(api, { name: "web" });
-      for (const [index, name] of sliceNames.entries()) {
-        await createSlice(api, { name, service: "web", addresses: [`10.3.0.${index + 1}`] });
-      }
-    });
-
-    test("a watch that is broken by a RST after each event loses no event and causes no new list", async () => {
-      const { api } = cluster();
-      const { network, kubeconfig } = await startRelay(cluster());
-      const source = start({ kubeconfig });
-      source.sink.rule = neverEmpty;
-      await source.untilReady();
-      for (let round = 1; round <= 4; round++) {
-        const name = `each-${round}`;
-        await createSlice(api, { name, service: "each", addresses: [`10.4.0.${round}`] });
-        await source.until(name, (sink) => sink.slices.includes(`default/each/${name}`));
-        network.breakAll();
-        await api.delete(`${slicesPath()}/${name}`);
-        await source.until(`${name} is gone`, (sink) => !sink.slices.includes(`default/each/${name}`));
-      }
-      for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
-      const endCount = await source.metric("kpng_source_watches_total", { kind: "slices", result: "lost" });
-      assert.ok(endCount >= 3);
-      assert.equal(await source.metric("kpng_source_relists_total"), 0);
-      assert.ok(source.hasLogged("watch failed"));
-      assert.deepEqual(source.sink.violations, []);
-    });
+  beforeAll(async () => {
+    const { api } = cluster();
+    for (const [index, name] of serviceNames.entries()) {
+      await createService(api, { name });
+      await createSlice(api, { name, service: name, addresses: [`10.3.0.${index + 1}`] });
+    }
   });
 
-  describe("faults of the API server", () => {
-    beforeAll(async () => {
-      const { api } = cluster();
-      for (const [index, name] of serviceNames.entries()) {
-        await createService(api, { name });
-        await createSlice(api, { name, service: name, addresses: [`10.3.0.${index + 1}`] });
-      }
-    });
+  test("restarted with its history compacted (410): the source goes from the old to the new state in one step", async () => {
+    const { api, apiServer, etcd } = cluster();
+    const { network, kubeconfig } = await startRelay(cluster());
+    const source = start({ kubeconfig, timing: { pageSize: 5 } });
+    await source.untilReady();
+    await createService(api, { name: "removed" });
+    await source.until("the old state", (sink) => sink.services.includes("default/removed"));
+    source.sink.rule = (sink) => {
+      const isOld = sink.services.includes("default/removed");
+      const isNew = sink.services.includes("default/added");
+      return isOld === isNew ? `between the states: ${sink.services}` : keepsServices(serviceNames)(sink);
+    };
+    network.mute(true);
+    await api.delete("/api/v1/namespaces/default/services/removed");
+    await createService(api, { name: "added" });
+    await apiServer.kill();
+    await etcd.compact();
+    await apiServer.start();
+    network.breakAll();
+    network.mute(false);
+    await source.until("the new state", (sink) => sink.services.includes("default/added"));
+    assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0);
+    assert.ok(source.hasLogged("watch history expired at the API server, listing again", /410/));
+    assert.deepEqual(source.sink.violations, []);
+  });
 
-    test("restarted with its history compacted (410): the source goes from the old to the new state in one step", async () => {
-      const { api, apiServer, etcd } = cluster();
-      const { network, kubeconfig } = await startRelay(cluster());
-      const source = start({ kubeconfig, timing: { pageSize: 5 } });
-      await source.untilReady();
-      await createService(api, { name: "removed" });
-      await source.until("the old state", (sink) => sink.services.includes("default/removed"));
-      source.sink.rule = (sink) => {
-        const isOld = sink.services.includes("default/removed");
-        const isNew = sink.services.includes("default/added");
-        return isOld === isNew ? `between the states: ${sink.services}` : keepsServices(serviceNames)(sink);
-      };
-      network.mute(true);
-      await api.delete("/api/v1/namespaces/default/services/removed");
-      await createService(api, { name: "added" });
-      await apiServer.kill();
-      await etcd.compact();
-      await apiServer.start();
-      network.breakAll();
-      network.mute(false);
-      await source.until("the new state", (sink) => sink.services.includes("default/added"));
-      assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0);
-      assert.ok(source.hasLogged("watch history expired at the API server, listing again", /410/));
-      assert.deepEqual(source.sink.violations, []);
-    });
-
-    // The last test of the file, because it deletes the cluster's data.
-    test("restarted with an empty etcd: the source keeps its state until a later list confirms the empty one", async () => {
-      const { api, apiServer, etcd, kubeconfig } = cluster();
-      // Long enough for what happens before the list that confirms, on a busy machine.
-      const confirmMs = 8_000;
-      const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs } });
-      await source.untilReady();
-      source.sink.rule = keepsServices(serviceNames);
-      await apiServer.kill();
-      await etcd.empty();
-      await apiServer.start();
-      await source.untilFailing("services", /^a list would delete \d+ of \d+ services; listing again/, 20_000);
-      assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0);
-      assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
-      await createService(api, { name: "new" });
-      await source.until("the new Service is not held", (sink) => sink.services.includes("default/new"));
-      assert.deepEqual(source.sink.violations, []);
-      source.sink.rule = () => undefined;
-      await source.until(
-        "the later list has replaced the state",
-        (sink) => sink.services.join() === "default/kubernetes,default/new",
-      );
-      await source.untilHealthy();
-    });
+  // The last test of the file, because it deletes the cluster's data.
+  test("restarted with an empty etcd: the source keeps its state until a later list confirms the empty one", async () => {
+    const { api, apiServer, etcd, kubeconfig } = cluster();
+    // Long enough for what happens before the list that confirms, on a busy machine.
+    const confirmMs = 8_000;
+    const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs } });
+    await source.untilReady();
+    source.sink.rule = keepsServices(serviceNames);
+    await apiServer.kill();
+    await etcd.empty();
+    await apiServer.start();
+    await source.untilFailing("services", /^a list would delete \d+ of \d+ services; listing again/, 20_000);
+    assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0);
+    assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
+    await createService(api, { name: "new" });
+    await source.until("the new Service is not held", (sink) => sink.services.includes("default/new"));
+    assert.deepEqual(source.sink.violations, []);
+    source.sink.rule = () => undefined;
+    await source.until(
+      "the later list has replaced the state",
+      (sink) => sink.services.join() === "default/kubernetes,default/new",
+    );
+    await source.untilHealthy();
   });
 });
 

@@ -148,11 +148,6 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
       ask: () => start(iptablesMain, ["--diff", "--cleanup"]),
       says: /BAD_OPTION.*only one of these can be given/,
     },
-    {
-      name: "a missing configuration file",
-      ask: () => start(iptablesMain, ["--diff", "--config", at("none.yaml")]),
-      says: /BAD_CONFIG/,
-    },
   ])("$name", async ({ ask, says }) => {
     const program = ask();
     expect(await program.ended, program.stderr()).toBe(2);

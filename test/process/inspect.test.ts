@@ -128,7 +128,6 @@ describe("over Connect, as curl calls", () => {
     ],
     ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters, more than 253/],
     ["ListNodeEndpoints", { nodeName: "" }, /node_name must not be empty/],
-    ["Explain", { destination: "default/web" }, /node_name must not be empty/],
   ])("%s rejects an invalid request: %j", async (method, request, message) => {
     list();
     const [status, answer] = await ask(method, request);

@@ -88,12 +88,6 @@ test("an earlier state is accepted once nothing newer was offered for the time, 
   expect(delayAt(62_000)).toBe(1_000_000);
 });
 
-test("a state that cannot be applied leaves the position as it was", () => {
-  const { gate } = gateAt20();
-  expect(gate.admit({ position: at(30n) }).verdict).toBe("apply");
-  expect(gate.held).toEqual(at(20n));
-});
-
 test.each([
   { better: "the later one", good: { position: at(12n) }, bad: { position: at(10n) } },
   {

@@ -38,14 +38,6 @@ test.each([
   expect((await runScript(script)).stdout).toBe("line 1\nline 2\n");
 });
 
-test("the program gets its arguments and its variables", async () => {
-  const options = {
-    args: ["-c", 'echo "$1 $KPNG_NODE_NAME $HOME"', "sh", "a b"],
-    env: { PATH: process.env.PATH, KPNG_NODE_NAME: "n1" },
-  };
-  expect((await runScript("", options)).stdout).toBe("a b n1 \n");
-});
-
 const fiftyMegabytes = function* (): Generator<string> {
   const line = `${"x".repeat(999)}\n`;
   for (let i = 0; i < 50_000; i++) yield line;

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { freePort } from "../../../../test/cluster/ports.ts";
 import { temporaryFolder } from "../testing/temporary-folder.ts";
-import { Reconnect, retryLaterError } from "./reconnect.ts";
+import { Reconnect } from "./reconnect.ts";
 
 const folder = temporaryFolder(afterAll);
 
@@ -50,9 +50,4 @@ test("a server whose streams break is retried with growing delays, also if it wa
   expect(delays(reconnect, ends)).toEqual([1_000, 2_000, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
   reconnect.progressed();
   expect(delays(reconnect, [broken])).toEqual([1_000]);
-});
-
-test("a client retries after the delay that the server asks for", () => {
-  const reconnect = new Reconnect(noChance);
-  expect(delays(reconnect, [retryLaterError("busy", 17_000)])).toEqual([17_000]);
 });

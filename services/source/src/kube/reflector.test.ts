@@ -3,7 +3,8 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { Registry } from "prom-client";
-import { test } from "vitest";
+import { expect, test } from "vitest";
+import { until } from "../../../../test/cluster/until.ts";
 import { makeDecodeOptions } from "../decode/decoded.ts";
 import { KindReport, makeSourceMetrics } from "./kind-report.ts";
 import { nodeKind, ObjectTracker } from "./objects.ts";
@@ -126,7 +127,7 @@ for (const { name, answers, requests, nodeCounts, timing } of scenarios) {
     const done = run(stop.signal);
     const explain = (): string => [...server.requests.map(describeRequest), ...lines].join("\n");
     const isDone = () => server.requests.length >= requests.length && counts.length >= nodeCounts.length;
-    await until(isDone, () => `no further progress after:\n${explain()}`);
+    await until("the requests and revisions of the scenario", isDone, 5_000, explain);
     assert.deepEqual(server.requests.slice(0, requests.length).map(describeRequest), requests, explain());
     assert.deepEqual(counts, nodeCounts, explain());
     if (timing?.overdueMs === undefined) assert.ok(health.isHealthy, explain());
@@ -146,11 +147,7 @@ test("a list that began before another one was requested does not count as the r
     if (!path.includes("watch")) await new Promise<void>((resolve) => finish.push(resolve));
     return response;
   };
-  const listsBegun = (count: number) =>
-    until(
-      () => finish.length >= count,
-      () => `list ${count} did not begin`,
-    );
+  const listsBegun = (count: number) => until(`list ${count} begins`, () => finish.length >= count, 5_000);
   const stop = new AbortController();
   const { reflector, run } = setUp(server);
   const done = run(stop.signal);
@@ -176,10 +173,7 @@ test("while deletions wait, the kind keeps its version, whatever the watch bring
   const states: string[] = [];
   store.observe(({ next }) => states.push(`${next.nodes.size} at ${next.position.nodes}`));
   const done = run(stop.signal);
-  await until(
-    () => states.length >= 3,
-    () => `states: ${states}`,
-  );
+  await expect.poll(() => states, { timeout: 5_000 }).toHaveLength(3);
   assert.deepEqual(states, ["20 at 10", "21 at 10", "1 at 30"]);
   stop.abort();
   await done;
@@ -196,14 +190,6 @@ test.each([
 ])('version "$next" after "$current" is older: $isBack', ({ current, next, isBack }) => {
   assert.equal(isOlder(next, current), isBack);
 });
-
-/** Waits for a condition, for about five seconds. */
-async function until(isDone: () => boolean | Promise<boolean>, explain: () => string): Promise<void> {
-  for (let turn = 0; !(await isDone()); turn++) {
-    assert.ok(turn < 5_000, explain());
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
 
 function setUp(server: FakeServer, timing: ReflectorTiming = {}) {
   const store = new Store();
