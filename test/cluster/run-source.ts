@@ -1,4 +1,3 @@
-import { sliceKey } from "@kpng/model/endpoint.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -48,15 +47,6 @@ export class RecordingSink implements ClusterSink {
   /** Keys of the Services: `namespace/name`, sorted. */
   get services(): readonly string[] {
     return [...this.store.snapshot.services.values()].map(serviceKey).sort();
-  }
-
-  /** Keys of the slices: `namespace/service/name`, sorted. */
-  get slices(): readonly string[] {
-    return [...this.store.snapshot.slicesByService.values()].flat().map(sliceKey).sort();
-  }
-
-  get nodes(): readonly string[] {
-    return [...this.store.snapshot.nodes.values()].map((node) => node.name).sort();
   }
 
   /** All addresses of the endpoints of a Service, sorted. */
@@ -152,9 +142,9 @@ export class RunningSource {
 
   /** Returns the state and the end of the log, in at most 40 lines, for a failing test. */
   describe(): string {
-    const { services, slices, nodes, violations } = this.sink;
+    const { services, violations } = this.sink;
     const log = this.lines.slice(-25).map((line) => JSON.stringify(line));
-    const state = [`services ${services}`, `slices ${slices}`, `nodes ${nodes}`, ...violations.slice(0, 10)];
+    const state = [`services ${services}`, ...violations.slice(0, 10)];
     return [...state, ...log].map((line) => line.slice(0, 400)).join("\n");
   }
 

@@ -4,6 +4,7 @@ import { delimiter, dirname, join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { findBinaries } from "../cluster/binaries.ts";
+import { until } from "../cluster/until.ts";
 
 /** The result of a command: "served" for one that does not end by itself. */
 export interface Ended {
@@ -67,11 +68,7 @@ export class Machine {
   /** Starts a program that serves, and resolves when its output contains `text`. */
   async serve(command: string, text: string): Promise<void> {
     const { output } = this.#start(command);
-    const untilMs = Date.now() + 60_000;
-    while (!output().includes(text)) {
-      if (Date.now() > untilMs) throw new Error(`${command} did not say ${text}: ${output()}`);
-      await sleep(100);
-    }
+    await until(`${command} says ${text}`, () => output().includes(text), 60_000, output);
   }
 
   /** Runs a command as typed. */

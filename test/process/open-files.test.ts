@@ -1,38 +1,26 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { afterEach, expect, test, vi } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
-import { kpngMain } from "./programs.ts";
+import { kpngMain, usePrograms } from "./programs.ts";
 
 // The process starts on a machine that may be busy.
 vi.setConfig({ testTimeout: 120_000 });
 
+const { start } = usePrograms();
 const sockets: Socket[] = [];
-const closers: (() => Promise<void>)[] = [];
 
-afterEach(async () => {
+afterEach(() => {
   for (const socket of sockets.splice(0)) socket.destroy();
-  for (const close of closers.splice(0)) await close();
 });
 
 /** Starts a watcher that may have 160 open files. */
 async function startWatcher(): Promise<{ apiPort: number; healthPort: number; said: () => string }> {
   const [apiPort = 0, healthPort = 0] = await freePorts(2);
-  const args = ["file", "-i", "test/fixtures/kpng/input.yaml", "to-api", "--listen", `127.0.0.1:${apiPort}`];
-  const command = `ulimit -n 160; exec "$0" "$@" --healthz-bind-address 127.0.0.1:${healthPort}`;
-  const watcher = spawn("sh", ["-c", command, process.execPath, kpngMain, ...args]);
-  let said = "";
-  watcher.stderr.setEncoding("utf8").on("data", (text: string) => {
-    said += text;
-  });
-  const exit = once(watcher, "exit");
-  closers.push(async () => {
-    watcher.kill("SIGKILL");
-    await exit;
-  });
-  await expect.poll(() => said, { timeout: 60_000 }).toContain('"msg":"listening"');
-  return { apiPort, healthPort, said: () => said };
+  const listen = ["--listen", `127.0.0.1:${apiPort}`, "--healthz-bind-address", `127.0.0.1:${healthPort}`];
+  const args = ["file", "-i", "test/fixtures/kpng/input.yaml", "to-api", ...listen];
+  const watcher = start(kpngMain, args, {}, ["sh", "-c", 'ulimit -n 160; exec "$0" "$@"']);
+  await watcher.said('"msg":"listening"');
+  return { apiPort, healthPort, said: watcher.stderr };
 }
 
 /** Opens connections that send nothing. Refused ones end at once. */

@@ -9,8 +9,13 @@ import { programFile, programs } from "./program-file.ts";
 export interface Programs {
   /** Returns the path of a name in the folder. */
   at(name: string): string;
-  /** Starts a program of ours; `main` is the path of its main file from the root. */
-  start(main: string, args: readonly string[], env?: Readonly<Record<string, string>>): Program;
+  /** Starts a program of ours; `main` is the path of its main file from the root. See {@link startProgram}. */
+  start(
+    main: string,
+    args: readonly string[],
+    env?: Readonly<Record<string, string>>,
+    prefix?: readonly string[],
+  ): Program;
   /** Programs started by this test. */
   readonly started: readonly Program[];
 }
@@ -33,8 +38,8 @@ export function usePrograms(): Programs {
   });
   return {
     at: (name) => join(folder, name),
-    start: (main, args, env = {}) => {
-      const program = startProgram(pathToFileURL(fileOf(main)), args, env);
+    start: (main, args, env, prefix) => {
+      const program = startProgram(pathToFileURL(fileOf(main)), args, env, prefix);
       started.push(program);
       return program;
     },

@@ -12,7 +12,6 @@ export const routesOf = {
     node: cluster,
     outside: { kind: "balance", set: "local", isMasqueraded: false },
   },
-  localWithoutEndpoint: { pod: { ...cluster, isMasqueraded: false }, node: cluster, outside: { kind: "drop" } },
   refused: { pod: { kind: "refuse" }, node: { kind: "refuse" }, outside: { kind: "refuse" } },
 } as const satisfies Record<string, Frontend["routes"]>;
 

@@ -22,9 +22,15 @@ export interface Program {
   kill(): void;
 }
 
-/** Starts the program with the main file `main`. */
-export function startProgram(main: URL, args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
-  const child = spawn(process.execPath, [fileURLToPath(main), ...args], { env: { ...process.env, ...env } });
+/** Starts the program with the main file `main`. `prefix` is a command that runs the one after it. */
+export function startProgram(
+  main: URL,
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+  prefix: readonly string[] = [],
+): Program {
+  const [command = "", ...words] = [...prefix, process.execPath, fileURLToPath(main), ...args];
+  const child = spawn(command, words, { env: { ...process.env, ...env } });
   let stdout = "";
   let stderr = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
