@@ -1,7 +1,8 @@
-import { execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
+import { execFileSync } from "node:child_process";
 import { cpSync, readFileSync, symlinkSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { expect, test } from "vitest";
 import { startOtlpReceiver } from "../process/otlp-traces.ts";
@@ -41,15 +42,9 @@ test("the bundle needs no package, runs, and exports traces", { timeout: timeout
 
     const input = resolve("test/fixtures/kpng/input.yaml");
     const args = ["file", "--input", input, "to-local", "to-json", "--once", "--node-name", "n1"];
-    const env = { ...process.env, ...receiver.environment };
-    const child = spawn(process.execPath, [program, ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
-    let said = "";
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      said += text;
-    });
-    const [code] = await once(child, "close");
-    expect(code, said).toBe(0);
-    expect(said).not.toContain("traces failed");
+    const run = startProgram(pathToFileURL(program), args, receiver.environment);
+    expect(await run.ended, run.stderr()).toBe(0);
+    expect(run.stderr()).not.toContain("traces failed");
     await receiver.until((spans) => spans.length > 0, signal);
   } finally {
     await receiver[Symbol.asyncDispose]();

@@ -5,9 +5,7 @@ import type { ObjectChange } from "@kpng/source/source.ts";
 import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { viewBuckets } from "@kpng/watcher/stream/delta/resume-view.ts";
-import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
-import { Registry } from "prom-client";
 import type { MadeChange } from "./batches.ts";
 import { answerCalls } from "./calls.ts";
 import { monotonicMs, usageOf } from "./proc.ts";
@@ -16,8 +14,6 @@ import { monotonicMs, usageOf } from "./proc.ts";
  * Process with the server under test: a store with a synthetic cluster, served by the watcher's own serveTask.
  */
 const store = new Store();
-const registry = new Registry();
-const subscribers = new Subscribers(store, registry);
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 /** The changes in progress; see `churn`. */
@@ -47,7 +43,7 @@ const handlers = {
     growOldGenerationByHalf();
     shape = options.shape;
     store.replace(makeCluster(shape));
-    const server = await serveStore(store, { subscribers });
+    const server = await serveStore(store);
     return { address: server.address };
   },
 

@@ -1,7 +1,8 @@
-import { noAddresses, toAddressSet } from "@kpng/model/address.ts";
+import { toAddressSet } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServicePort } from "@kpng/model/service.ts";
+import { service as serviceView } from "@kpng/model/testing/views.ts";
 
 // Builders of cluster objects, for the tests of all packages. A test passes only the fields that matter to it.
 
@@ -11,25 +12,8 @@ export function servicePort(port: Partial<ServicePort> = {}): ServicePort {
 
 export function service(fields: Partial<Service> & { readonly clusterIP?: string } = {}): Service {
   const { clusterIP = "10.96.0.1", ...others } = fields;
-  return {
-    namespace: "ns",
-    name: "web",
-    type: "ClusterIP",
-    proxyName: "",
-    labels: {},
-    annotations: {},
-    isHeadless: false,
-    clusterIPs: addresses(clusterIP),
-    externalIPs: noAddresses,
-    proxyModeLoadBalancerIPs: noAddresses,
-    ipFilters: [],
-    mapIP: false,
-    ports: [servicePort()],
-    internalTrafficPolicy: "Cluster",
-    externalTrafficPolicy: "Cluster",
-    healthCheckNodePort: 0,
-    ...others,
-  };
+  const { loadBalancerIPs: _none, ...plain } = serviceView("ns/web", { ips: [clusterIP] }).service;
+  return { ...plain, ports: [servicePort()], ...others };
 }
 
 export function addresses(...texts: string[]) {
