@@ -10,6 +10,7 @@ import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { runBackendTask } from "../testing/run-backend-task.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
+import { syncUpdate } from "../testing/sync-update.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import { readViewFile } from "./view-file.ts";
 import { ViewKeeper } from "./view-keeper.ts";
@@ -36,18 +37,7 @@ function start(inFolder = folder, stepMs = 0) {
     clock,
     lines,
     metrics,
-    synced: (newest: NodeView, isFromDisk = false) =>
-      keeper.succeeded({
-        view: newest,
-        touched: new Set(),
-        counts: { services: 0, endpoints: 0 },
-        isFirst: false,
-        revision: 1n,
-        instance: "",
-        mode: "partial",
-        fullReason: "",
-        isFromDisk,
-      }),
+    synced: (newest: NodeView, isFromDisk = false) => keeper.succeeded(syncUpdate({ view: newest, isFromDisk })),
     end: async () => {
       stop.abort();
       await running;

@@ -15,6 +15,7 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { formatServiceLine } from "../state/kpng-json.ts";
 import { createReadableLog } from "../testing/steps.ts";
+import { syncUpdate } from "../testing/sync-update.ts";
 import { ConnectionObserver, createBackendMetrics, observeKnownNode, observeSyncs } from "./backend-metrics.ts";
 
 function start() {
@@ -46,8 +47,7 @@ test("a Node that the cluster does not have is logged once, and named in health 
 test("the applied revision includes updates without changes, e.g. of a restarted watcher", async () => {
   const registry = new Registry();
   const observer = observeSyncs(createBackendMetrics(registry));
-  const update = { view: view([]), touched: new Set<never>(), counts: { services: 0, endpoints: 0 }, isFirst: false };
-  observer.settled?.({ ...update, revision: 3n, instance: "second" });
+  observer.settled?.(syncUpdate({ revision: 3n, instance: "second" }));
   expect(await registry.metrics()).toContain("kpng_backend_revision 3\n");
 });
 

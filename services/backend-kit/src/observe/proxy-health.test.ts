@@ -2,19 +2,10 @@ import { view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import type { SyncUpdate } from "../types/sync-update.ts";
+import { syncUpdate } from "../testing/sync-update.ts";
 import { ProxyHealth, proxyObserveTasks } from "./proxy-health.ts";
 
-const update: SyncUpdate = {
-  view: view([]),
-  touched: new Set(),
-  counts: { services: 0, endpoints: 0 },
-  isFirst: false,
-  revision: 1n,
-  instance: "run",
-  mode: "partial",
-  fullReason: "",
-};
+const update = syncUpdate();
 
 type Step = (health: ProxyHealth, advance: (ms: number) => void) => void;
 const queue: Step = (health) => health.queued(update);

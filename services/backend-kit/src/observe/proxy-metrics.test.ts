@@ -1,7 +1,7 @@
 import { endpoint, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import type { SyncUpdate } from "../types/sync-update.ts";
+import { syncUpdate } from "../testing/sync-update.ts";
 import { countNoLocalEndpoints, ProxyMetrics } from "./proxy-metrics.ts";
 
 const elsewhere = [{ v4: true, v6: false }];
@@ -25,16 +25,7 @@ test("service ports that are dropped because no endpoint is on this node are cou
   expect(countNoLocalEndpoints(world, "v6")).toEqual({ internal: 1, external: 0 });
 });
 
-const update: SyncUpdate = {
-  view: world,
-  touched: new Set(["a/gone"] as const),
-  counts: { services: 1, endpoints: 2 },
-  isFirst: false,
-  revision: 1n,
-  instance: "",
-  mode: "full",
-  fullReason: "start",
-};
+const update = syncUpdate({ view: world, counts: { services: 1, endpoints: 2 }, mode: "full", fullReason: "start" });
 
 test("the sync loop updates kube-proxy's metrics", async () => {
   const registry = new Registry();

@@ -1,7 +1,7 @@
-import { view } from "@kpng/model/testing/views.ts";
 import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
 import { formatTraceparent } from "@kpng/process/trace/tracing.ts";
 import { expect, test } from "vitest";
+import { syncUpdate } from "../testing/sync-update.ts";
 import type { SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import { type Arrival, mergeArrivals } from "../types/sync-update.ts";
 import { recordsTrace, TraceSyncs } from "./trace-syncs.ts";
@@ -17,17 +17,7 @@ function arrival(parts: Partial<Arrival>): Arrival {
 }
 
 function update(came: Arrival | undefined, parts: Partial<SyncUpdate> = {}): SyncUpdate {
-  const counts = { services: 0, endpoints: 0 };
-  const base = {
-    view: view([]),
-    touched: new Set<never>(),
-    counts,
-    isFirst: false,
-    revision: 7n,
-    instance: "w",
-    mode: "partial",
-  } as const;
-  return { ...base, fullReason: "", arrival: came, ...parts };
+  return syncUpdate({ arrival: came, ...parts });
 }
 
 const times: SyncTimes = { receivedAtMs: 110, startedAtMs: 130, renderedAtMs: 160, endedAtMs: 200 };
