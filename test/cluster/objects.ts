@@ -54,16 +54,19 @@ interface SliceOptions {
   readonly name: string;
   readonly service: string;
   readonly addresses: readonly string[];
+  /** In place of port 8080 and ready endpoints. */
+  readonly more?: Readonly<Record<"ports" | "endpoints", unknown>> | undefined;
 }
 
 /** Creates an EndpointSlice that the controller does not manage. */
-export function createSlice(api: ApiClient, { name, service, addresses }: SliceOptions): Promise<KubeObject> {
+export function createSlice(api: ApiClient, { name, service, addresses, more }: SliceOptions): Promise<KubeObject> {
   const labels = { "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "kpng-test" };
   return api.create(slicesPath(), {
     ...{ apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice", metadata: { name, labels } },
     addressType: "IPv4",
     ports: [{ name: "", port: 8080, protocol: "TCP" }],
     endpoints: addresses.map((address) => ({ addresses: [address], conditions: { ready: true } })),
+    ...more,
   });
 }
 

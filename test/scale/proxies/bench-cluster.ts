@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { ApiClient } from "../../cluster/api-client.ts";
 import { findBinaries } from "../../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
+import { createNode, createService, createSlice, slicesPath } from "../../cluster/objects.ts";
 import { freePort } from "../../cluster/ports.ts";
 
 /** Services of equal size: IPv4, cluster IPs, all endpoints on other nodes. */
@@ -22,9 +23,6 @@ interface BenchCluster {
   /** Program of the real kube-proxy. */
   readonly kubeProxy: string;
 }
-
-/** Path of the EndpointSlices. */
-export const slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
 /** Number of objects created in parallel; a larger number does not make the API server faster. */
 const concurrency = 32;
@@ -79,45 +77,23 @@ export async function startWatcher(cluster: Cluster, socket: string): Promise<Ch
 
 /** Fills an API server with a Node n1 and the Services of the shape, each with one slice. */
 async function fillWithServices(api: ApiClient, shape: ClusterShape): Promise<void> {
-  await api.create("/api/v1/nodes", {
-    apiVersion: "v1",
-    kind: "Node",
-    metadata: { name: "n1" },
-    spec: { podCIDR: "10.200.0.0/24", podCIDRs: ["10.200.0.0/24"] },
-  });
-  // kube-proxy does not start before its Node has an address.
-  const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
-  await api.patch("/api/v1/nodes/n1/status", { status: { addresses } });
+  await createNode(api, "n1");
+  await api.patch("/api/v1/nodes/n1", { spec: { podCIDR: "10.200.0.0/24", podCIDRs: ["10.200.0.0/24"] } });
   await inParallel(shape.services, async (at) => {
+    const name = `service-${at}`;
     const ports = portNumbers(shape).map((port) => ({ name: `p${port}`, port, targetPort: 8_000 + port }));
-    const metadata = { name: `service-${at}`, namespace: "default" };
-    await api.create("/api/v1/namespaces/default/services", {
-      apiVersion: "v1",
-      kind: "Service",
-      metadata,
-      spec: { ports },
-    });
-    await api.create(slices, {
-      apiVersion: "discovery.k8s.io/v1",
-      kind: "EndpointSlice",
-      metadata: {
-        name: `service-${at}`,
-        namespace: "default",
-        labels: {
-          "kubernetes.io/service-name": `service-${at}`,
-          "endpointslice.kubernetes.io/managed-by": "kpng-bench",
-        },
-      },
-      addressType: "IPv4",
+    await createService(api, { name, spec: { ports } });
+    const more = {
       ports: portNumbers(shape).map((port) => ({ name: `p${port}`, port: 8_000 + port, protocol: "TCP" })),
       endpoints: makeEndpoints(shape, at, shape.endpoints),
-    });
+    };
+    await createSlice(api, { name, service: name, addresses: [], more });
   });
 }
 
 /** Sets the number of endpoints of a Service, which changes one object. */
 export async function setEndpoints(api: ApiClient, shape: ClusterShape, at: number, count: number): Promise<void> {
-  await api.patch(`${slices}/service-${at}`, { endpoints: makeEndpoints(shape, at, count) });
+  await api.patch(`${slicesPath()}/service-${at}`, { endpoints: makeEndpoints(shape, at, count) });
 }
 
 /** Ports of each Service. */

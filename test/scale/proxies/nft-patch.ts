@@ -5,9 +5,10 @@ import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
+import { createService, createSlice, slicesPath } from "../../cluster/objects.ts";
 import { monotonicMs, quantile } from "../proc.ts";
 import { bundled } from "../processes.ts";
-import { onClusters, slices, startWatcher } from "./bench-cluster.ts";
+import { onClusters, startWatcher } from "./bench-cluster.ts";
 import { describeShape } from "./measure-proxy.ts";
 
 /**
@@ -72,18 +73,10 @@ class ProbedNode {
 }
 
 async function addBeacon({ api }: Cluster): Promise<void> {
-  const metadata = { name: beacon, namespace: "default" };
   const ports = [{ name: "p80", port: 80, targetPort: 8_080 }];
-  const spec = { ports, sessionAffinity: "ClientIP" };
-  await api.create("/api/v1/namespaces/default/services", { apiVersion: "v1", kind: "Service", metadata, spec });
-  await api.create(slices, {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: { ...metadata, labels: { "kubernetes.io/service-name": beacon } },
-    addressType: "IPv4",
-    ports: [{ name: "p80", port: 8_080, protocol: "TCP" }],
-    endpoints: beaconEndpoints(1),
-  });
+  await createService(api, { name: beacon, spec: { ports, sessionAffinity: "ClientIP" } });
+  const more = { ports: [{ name: "p80", port: 8_080, protocol: "TCP" }], endpoints: beaconEndpoints(1) };
+  await createSlice(api, { name: beacon, service: beacon, addresses: [], more });
 }
 
 async function measure(cluster: Cluster, node: ProbedNode): Promise<void> {
@@ -93,7 +86,7 @@ async function measure(cluster: Cluster, node: ProbedNode): Promise<void> {
     await sleep(pauseMs);
     const sentMs = monotonicMs();
     const answered = cluster.api
-      .patch(`${slices}/${beacon}`, { endpoints: beaconEndpoints(number) })
+      .patch(`${slicesPath()}/${beacon}`, { endpoints: beaconEndpoints(number) })
       .then(() => void toAnswer.push(monotonicMs() - sentMs));
     const seenMs = await node.seen(number, 30_000);
     if (seenMs === undefined) throw new Error(`change ${number} was not in the kernel within 30 s`);
