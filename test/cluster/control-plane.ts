@@ -1,5 +1,5 @@
 import { generateKeyPairSync } from "node:crypto";
-import { rmSync, writeFileSync } from "node:fs";
+import { cpSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Child } from "./child.ts";
 import { until } from "./until.ts";
@@ -48,6 +48,21 @@ export class Etcd {
   async empty(): Promise<void> {
     await this.child.kill();
     rmSync(this.#dataFolder, { recursive: true, force: true });
+    await this.start();
+  }
+
+  /** Keeps a copy of the data, as a backup does. Restarts etcd. */
+  async save(): Promise<void> {
+    await this.child.kill();
+    cpSync(this.#dataFolder, `${this.#dataFolder}.saved`, { recursive: true });
+    await this.start();
+  }
+
+  /** Restarts etcd with the data of {@link save}: its revisions go back. The API server must be restarted as well. */
+  async restore(): Promise<void> {
+    await this.child.kill();
+    rmSync(this.#dataFolder, { recursive: true, force: true });
+    cpSync(`${this.#dataFolder}.saved`, this.#dataFolder, { recursive: true });
     await this.start();
   }
 

@@ -5,6 +5,8 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   newcomers: ["node", "test/scale/newcomers.ts"],
   userspace: ["node", "test/scale/carry/bench.ts"],
+  // Sets its rules in a new network namespace.
+  "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
   "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],
   "beside-kube-proxy": ["node", "test/scale/proxies/beside-kube-proxy.ts"],
   // Its maps are in a BPF file system of its own.
