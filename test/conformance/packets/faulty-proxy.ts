@@ -26,8 +26,9 @@ function faulty(rules: RuleSet<NftChange>, { plan: change, forgetsDeletes = fals
     const service = (key: ServiceKey): ServicePlan | undefined => {
       const right = plan.service(key);
       if (right === undefined) return forgetsDeletes ? installed.get(key) : undefined;
-      // With a wrong marker, no state would count as applied.
-      const changed = key === "default/zz-marker" ? right : (change?.(right, installed.get(key)) ?? right);
+      // With a wrong marker, no state would count as applied. Its endpoint must not be a hairpin for other Services.
+      const isMarker = key === "default/zz-marker";
+      const changed = isMarker ? { ...right, hairpin: [] } : (change?.(right, installed.get(key)) ?? right);
       installed.set(key, changed);
       return changed;
     };
