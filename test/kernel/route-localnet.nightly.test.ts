@@ -98,7 +98,7 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
     const waiting = new NodeProcess(world.laboratory);
     waiting.start([process.execPath, main, "--api", "unix:///nonexistent/kpng.sock", "--node-name", "n1"]);
     try {
-      await expect.poll(() => waiting.output).toContain("stream lost");
+      await expect.poll(() => waiting.log()).toContain("stream lost");
       expect([await routeLocalnet(), await isReached()]).toEqual([0, false]);
     } finally {
       await waiting.stop();

@@ -1,4 +1,5 @@
 import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Laboratory } from "./laboratory.ts";
@@ -7,6 +8,7 @@ import type { Laboratory } from "./laboratory.ts";
 export class NodeProcess {
   readonly #laboratory: Laboratory;
   #child: ChildProcess | undefined;
+  #ended: Promise<string> = new Promise(() => undefined);
   #output = "";
 
   constructor(laboratory: Laboratory) {
@@ -23,6 +25,12 @@ export class NodeProcess {
       });
     }
     this.#child = child;
+    this.#ended = once(child, "exit").then(([exitCode, signal]) => signal ?? `exit status ${exitCode}`);
+  }
+
+  /** Resolves when the program that was started last has ended. *Shape:* `SIGKILL`, `exit status 1`. */
+  get ended(): Promise<string> {
+    return this.#ended;
   }
 
   /**
@@ -34,8 +42,8 @@ export class NodeProcess {
   async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const child = this.#child;
     this.#child = undefined;
-    if (child === undefined) return;
-    const processes = descendants(child.pid ?? 0);
+    if (child?.pid === undefined) return;
+    const processes = descendants(child.pid);
     if (isRunning(child) && signal === "SIGTERM") {
       // The program gets SIGTERM when the command that entered the namespace has ended.
       child.kill();
@@ -44,29 +52,17 @@ export class NodeProcess {
     }
     const left = processes.filter(isAlive);
     // All of them are in the process group of the command that entered the namespace, unless they have left it.
-    for (const id of [-(child.pid ?? 0), ...left]) killIfRunning(id);
+    for (const id of [-child.pid, ...left]) killIfRunning(id);
     while (processes.some(isAlive)) await sleep(10);
     if (signal === "SIGTERM" && left.length > 0) {
       throw new Error(`the program did not end within ${stopMs} ms after SIGTERM`);
     }
   }
 
-  /** Returns how the program has ended without having been stopped; undefined if it runs. */
-  get end(): string | undefined {
-    const child = this.#child;
-    if (child === undefined || isRunning(child)) return undefined;
-    return child.signalCode ?? `exit status ${child.exitCode}`;
-  }
-
   /** Returns the end of its output since the start. */
   log(lines = 25): string {
     const last = this.#output.trimEnd().split("\n").slice(-lines);
     return last.map((line) => (line.length <= 500 ? line : `${line.slice(0, 500)}…`)).join("\n");
-  }
-
-  /** Stored end of its output. */
-  get output(): string {
-    return this.#output;
   }
 }
 

@@ -4,7 +4,7 @@ import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
 import { checkPackets } from "./check-packets.ts";
-import type { TestedProxy } from "./tested-proxy.ts";
+import type { CommandProxy } from "./command-proxy.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /** Flow of an update that runs in the laboratory. */
@@ -87,7 +87,7 @@ async function after(open: OpenFlow, ms: number): Promise<FlowState> {
 }
 
 /** The part of a proxy that an update uses. */
-type UpdatedProxy = Pick<TestedProxy, "profile" | "apply" | "restart" | "loseRules">;
+type UpdatedProxy = Pick<CommandProxy, "profile" | "apply" | "restart" | "loseRules">;
 
 /** Applies an update to a proxy that serves its first state, and returns a line for each unexpected result. */
 export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: Update): Promise<readonly string[]> {

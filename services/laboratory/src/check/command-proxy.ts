@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from "node:timers/promises";
 import { NodeProcess } from "../node-process.ts";
 import { together } from "../scenario/build.ts";
 import type { ProxyProfile } from "../scenario/deviations.ts";
@@ -8,7 +7,6 @@ import type { Settings } from "../scenario/scenario.ts";
 import { Marker } from "./marker.ts";
 import { mountBpf, NodeCgroup } from "./node-cgroup.ts";
 import type { StateSource } from "./states.ts";
-import type { TestedProxy } from "./tested-proxy.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /** A service proxy as a command, which may be written in any language. */
@@ -36,7 +34,7 @@ export interface ProxyCommand {
 const inFolder = ["sh", "-c", 'cd "$0" && exec "$@"', process.cwd()];
 
 /** Runs a command as a proxy under test on n1. */
-export class CommandProxy implements TestedProxy, AsyncDisposable {
+export class CommandProxy implements AsyncDisposable {
   readonly profile: ProxyProfile;
   readonly #world: TwoNodes;
   readonly #states: StateSource;
@@ -108,6 +106,7 @@ export class CommandProxy implements TestedProxy, AsyncDisposable {
     return this.#words[name] ?? "";
   }
 
+  /** Starts the proxy with these settings on this state; resolves when its rules are installed. */
   async start(settings: Settings, state: State): Promise<void> {
     this.#settings = settings;
     await this.stop();
@@ -131,6 +130,7 @@ export class CommandProxy implements TestedProxy, AsyncDisposable {
     return text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => this.#words[name] ?? whole);
   }
 
+  /** Changes the state of the cluster; resolves when the rules for it are installed. Errors: timeout; the proxy ends. */
   apply(state: State): Promise<void> {
     return this.#apply(state, this.#command.timeoutMs);
   }
@@ -148,22 +148,13 @@ export class CommandProxy implements TestedProxy, AsyncDisposable {
   }
 
   async #marked(timeoutMs: number): Promise<void> {
-    const synced = new AbortController();
-    const waiting = this.#marker.wait(() => this.log(), timeoutMs);
-    waiting.catch(() => undefined).finally(() => synced.abort());
-    await Promise.race([waiting, this.#failure(synced.signal)]);
+    const failed = this.#process.ended.then((end) => {
+      throw new Error(`the proxy has ended with ${end}:\n${this.log()}`);
+    });
+    await Promise.race([this.#marker.wait(() => this.log(), timeoutMs), failed]);
   }
 
-  /** Rejects when the process has ended by itself; never resolves. */
-  async #failure(signal: AbortSignal): Promise<never> {
-    while (!signal.aborted) {
-      const { end } = this.#process;
-      if (end !== undefined) throw new Error(`the proxy has ended with ${end}:\n${this.log()}`);
-      await sleep(100);
-    }
-    return new Promise<never>(() => undefined);
-  }
-
+  /** Restarts the process with the same settings; resolves when it has synced. */
   async restart(signal?: "SIGTERM" | "SIGKILL"): Promise<void> {
     await this.stop(signal);
     this.#run();
@@ -181,10 +172,12 @@ export class CommandProxy implements TestedProxy, AsyncDisposable {
     return this.#process.stop(signal);
   }
 
+  /** Deletes rules of the proxy from the kernel, as another program could do. */
   async loseRules(): Promise<void> {
     await this.#shell(this.#command.loseRules);
   }
 
+  /** Runs the proxy's own cleanup command, and returns its output. The process must have ended. */
   cleanUp(): Promise<string> {
     return this.#shell(this.#command.cleanup);
   }
@@ -196,6 +189,7 @@ export class CommandProxy implements TestedProxy, AsyncDisposable {
     return stdout + stderr;
   }
 
+  /** Returns the end of its output and of its source of states, for the message of a failure. */
   log(): string {
     return `${this.#process.log()}\n${this.#states.log()}`.trimEnd();
   }

@@ -8,7 +8,7 @@ import type { TwoNodes } from "./two-nodes.ts";
  *
  * Each state gets a marker: a Service with a new port and a different endpoint than the last one. A proxy reads
  * Services and EndpointSlices in the order of their changes. So when the marker's endpoint answers on the marker's
- * port, all earlier changes are installed, too. This needs no rules, logs or metrics and works for every proxy.
+ * port, all earlier changes are installed, too. This needs no rules, logs or metrics.
  *
  * A proxy that changes one Service after the other may serve the marker before the rest of its state; then a second
  * marker, of the next sync, tells. The name of the marker is the last, so that this is rare.

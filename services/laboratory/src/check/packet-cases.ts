@@ -47,7 +47,7 @@ export class PacketRun {
 
   /** The proxy must not have been started. */
   static async begin(world: TwoNodes, proxy: CommandProxy): Promise<PacketRun> {
-    return new PacketRun(world, proxy, await describeNode(world).catch(() => []));
+    return new PacketRun(world, proxy, await describeNode(world));
   }
 
   /** Applies the state of a scenario, with its settings and its firewall. Errors: NotRunnable. */
@@ -80,8 +80,9 @@ export class PacketRun {
     ];
   }
 
-  /** Describes n1 for the message of a failed case: the endpoints, the rules that name them, and the proxy's log. */
-  async describe({ state }: Scenario): Promise<readonly string[]> {
+  /** Adds to unexpected results what explains them: the endpoints, the rules that name them, and the proxy's log. */
+  async explain(wrong: readonly string[], { state }: Scenario): Promise<readonly string[]> {
+    if (wrong.length === 0) return [];
     const { services, slices } = state;
     const view = slices.map(
       ({ metadata, endpoints }) => `${metadata.name}: ${endpoints.map(describeEndpoint).join(", ")}`,
@@ -90,11 +91,9 @@ export class PacketRun {
       ...services.flatMap(({ metadata, spec }) => [`default/${metadata.name}`, ...spec.clusterIPs]),
       ...slices.flatMap(({ endpoints }) => endpoints.flatMap(({ addresses }) => addresses)),
     ];
-    const rules = (await rulesOf(this.world).catch(() => [])).filter((line) =>
-      names.some((name) => line.includes(name)),
-    );
+    const rules = (await rulesOf(this.world)).filter((line) => names.some((name) => line.includes(name)));
     const log = this.proxy.log().split("\n").slice(-10);
-    return ["state:", ...view, "rules:", ...firstOf(rules), "log:", ...log];
+    return [...firstOf(wrong), "state:", ...view, "rules:", ...firstOf(rules), "log:", ...log];
   }
 }
 
@@ -115,6 +114,8 @@ export const packetCases: readonly PacketCase[] = [
     name: "the cleanup command removes everything of the proxy",
     run: async (run) => {
       if (!run.proxy.canCleanUp) throw new NotRunnable("no --cleanup");
+      const { exitCode } = await run.world.laboratory.tryRun("n1", ["nft", "--version"]);
+      if (exitCode === 127) throw new NotRunnable("nft is not installed, so rules of nftables cannot be seen");
       await run.bringTo(served);
       await run.cleanUp();
       return run.leftovers();
@@ -140,7 +141,7 @@ function scenarioCase(scenario: Scenario): PacketCase {
       const wrong = await checkPackets(world, scenario, proxy.profile);
       const whyNot = scenario.packets.some(({ protocol }) => protocol === "sctp") ? whyNoSctp() : undefined;
       if (whyNot !== undefined && wrong.length === 0) throw new NotRunnable(whyNot);
-      return wrong.length === 0 ? [] : [...firstOf(wrong), ...(await run.describe(scenario))];
+      return run.explain(wrong, scenario);
     },
   };
 }
@@ -154,7 +155,7 @@ function updateCase(update: Update): PacketCase {
       if (event === "rules lost" && !run.proxy.canLoseRules) throw new NotRunnable("no --lose-rules");
       await run.bringTo(before);
       const wrong = await checkUpdate(run.world, run.proxy, update);
-      return wrong.length === 0 ? [] : [...firstOf(wrong), ...(await run.describe(after))];
+      return run.explain(wrong, after);
     },
   };
 }
@@ -173,7 +174,7 @@ function continuityCase(id: string, name: string, act: (run: PacketRun) => Promi
       const wrong = await checkPackets(world, served, proxy.profile);
       const report = await traffic.end();
       const lines = [...wrong, ...report.wrong, ...(report.answeredProbes === 0 ? ["no probe was answered"] : [])];
-      return lines.length === 0 ? [] : [...firstOf(lines), ...(await run.describe(served))];
+      return run.explain(lines, served);
     },
   };
 }
@@ -192,10 +193,7 @@ function firstOf(lines: readonly string[]): readonly string[] {
 
 /** Returns everything on n1 that a service proxy may have installed: rules, ipsets, IPVS, addresses and routes. */
 async function describeNode(world: TwoNodes): Promise<readonly string[]> {
-  const read = async (...command: readonly string[]): Promise<readonly string[]> => {
-    const { stdout } = await world.laboratory.tryRun("n1", command);
-    return stdout.split("\n").filter((line) => line.trim() !== "");
-  };
+  const read = (...command: readonly string[]) => linesOf(world, command);
   const found = [
     ...(await rulesOf(world)),
     ...(await read("ipset", "list", "-n")).map((line) => `ipset ${line}`),
@@ -215,18 +213,19 @@ async function describeNode(world: TwoNodes): Promise<readonly string[]> {
  * with empty built-in chains.
  */
 async function rulesOf(world: TwoNodes): Promise<readonly string[]> {
-  const { v4, v6 } = await world.rules();
-  const iptables = [v4, v6]
-    .flatMap((text) => text.split("\n"))
+  const iptables = [...(await linesOf(world, ["iptables-save"])), ...(await linesOf(world, ["ip6tables-save"]))]
     .map((line) => line.replace(/ \[\d+:\d+\]$/, "").replace(/^\[\d+:\d+\] /, ""))
     .filter((line) => /^:(?!\S+ ACCEPT$)|^-A/.test(line));
-  const { stdout, exitCode } = await world.laboratory.tryRun("n1", ["nft", "--stateless", "list", "ruleset"]);
-  // It fails with another status if the kernel has no nftables, and so no rules.
-  if (exitCode === 127) throw new NotRunnable("nft is not installed, so rules of nftables cannot be seen");
   const isOfIptables = (line: string): boolean =>
     /^table ip6? (?:filter|nat|mangle|raw|security) \{$|^\tchain [A-Z]+ \{$|^\t\ttype .* policy accept;$|^\t?\}$/.test(
       line,
     );
-  const nftables = stdout.split("\n").filter((line) => line.trim() !== "" && !line.startsWith("#"));
-  return [...iptables, ...nftables.filter((line) => !isOfIptables(line))];
+  const nftables = await linesOf(world, ["nft", "--stateless", "list", "ruleset"]);
+  return [...iptables, ...nftables.filter((line) => !line.startsWith("#") && !isOfIptables(line))];
+}
+
+/** Returns what a command prints on n1; nothing if it fails, as `nft` does if the kernel has no nftables. */
+async function linesOf(world: TwoNodes, command: readonly string[]): Promise<readonly string[]> {
+  const { stdout } = await world.laboratory.tryRun("n1", command);
+  return stdout.split("\n").filter((line) => line.trim() !== "");
 }
