@@ -1,7 +1,7 @@
 import { publicAddress, type ServiceOptions } from "./build.ts";
-import { clusterIP, loadBalancerIP, nodeAddress, outside, pod } from "./packet.ts";
+import { clusterIP, loadBalancerIP, localhost, n1, nodeAddress, outside, type Packet, pod } from "./packet.ts";
 
-/** Options that give the Service "web" every kind of frontend. */
+/** Options that give the Service "web" a node port and a load-balancer IP, besides its cluster IP. */
 export const everywhere: ServiceOptions = {
   ports: [{ port: 80, nodePort: 30_080 }],
   loadBalancerIPs: [publicAddress(10)],
@@ -29,5 +29,10 @@ export const onLoopback = { deviations: { "no-loopback-node-ports": { verdict: "
 export const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;
 /** Packet from outside to the node port. */
 export const nodePort = { from: outside, to: nodeAddress, port: 30_080 } as const;
+/** Packet from the node to the node port on its loopback address, with the endpoints b and c. */
+export const loopbackNodePort: Packet = {
+  ...{ from: n1, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
+  ...onLoopback,
+};
 /** Packet from outside to the load-balancer IP. */
 export const balancer = { from: outside, to: loadBalancerIP("web"), port: 80 } as const;

@@ -1,5 +1,5 @@
 import { web } from "./build.ts";
-import { droppedOrReset, everywhere, onLoopback } from "./everywhere.ts";
+import { droppedOrReset, everywhere, loopbackNodePort } from "./everywhere.ts";
 import {
   clusterIP,
   loadBalancerIP,
@@ -107,15 +107,7 @@ export const loopbackScenarios: readonly Scenario[] = [
     packets: [
       { from: neighbour, to: localhost, port: 30_099, family: "v4", verdict: "silent" },
       { from: n1, to: localhost, port: 30_099, family: "v4", verdict: "untouched" },
-      {
-        from: n1,
-        to: localhost,
-        port: 30_080,
-        family: "v4",
-        goesTo: ["b", "c"],
-        source: "masqueraded",
-        ...onLoopback,
-      },
+      loopbackNodePort,
       // A node port is open to everyone on every address of the node.
       {
         ...{ from: neighbour, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },

@@ -85,5 +85,5 @@ export const ranges = {
   lan: { v4: "192.0.2.0/24", v6: "2001:db8:1::/64" },
 } as const satisfies Readonly<Record<string, AddressPair>>;
 
-/** Bridge of n1's pods; names of the pods' interfaces start with `podLinkPrefix`. */
+/** Bridge of a node's pods. */
 export const bridgeName = "cbr0";

@@ -1,5 +1,5 @@
 import { draining, type EndpointOption, publicAddress, type ServiceOptions, web } from "./build.ts";
-import { droppedOrReset, onLoopback } from "./everywhere.ts";
+import { droppedOrReset, loopbackNodePort } from "./everywhere.ts";
 import {
   clusterIP,
   externalIP,
@@ -45,15 +45,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
         { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
         { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
       ]),
-      {
-        from: n1,
-        to: localhost,
-        port: 30_080,
-        family: "v4",
-        goesTo: ["b", "c"],
-        source: "masqueraded",
-        ...onLoopback,
-      },
+      loopbackNodePort,
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
       { from: outside, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
     ],
