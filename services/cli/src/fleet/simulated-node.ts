@@ -2,7 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { type EmptyOp, Feature, Sets, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
-import { waitMs } from "@kpng/process/wait.ts";
+import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 
 /** What a simulated node does wrong, by name. */
 export const nodeFaults = {
@@ -45,13 +45,12 @@ export class SimulatedNode {
   revision = 0;
   /** Reason of the last lost stream; undefined if the present one works. */
   failure: string | undefined;
+  /** True while its stream has brought the whole view. */
+  isSynced = false;
 
   constructor(options: SimulatedNodeOptions) {
     this.#options = options;
   }
-
-  /** True while its stream has brought the whole view. */
-  isSynced = false;
 
   /** Runs until `signal` aborts, then resolves. `onBatch` is called after each batch. */
   async run(onBatch: () => void, signal: AbortSignal): Promise<void> {
@@ -59,15 +58,12 @@ export class SimulatedNode {
     while (!signal.aborted) {
       reconnect.opening();
       const cut = new AbortController();
+      const progressed = (): void => {
+        reconnect.progressed();
+        onBatch();
+      };
       try {
-        await this.#follow(
-          () => {
-            reconnect.progressed();
-            onBatch();
-          },
-          AbortSignal.any([signal, cut.signal]),
-          cut,
-        );
+        await this.#follow(progressed, AbortSignal.any([signal, cut.signal]), cut);
       } catch (error) {
         if (signal.aborted) return;
         this.isSynced = false;
@@ -82,12 +78,13 @@ export class SimulatedNode {
   async #follow(onBatch: () => void, signal: AbortSignal, cut: AbortController): Promise<void> {
     const { transport, fault, random } = this.#options;
     const requests = new RequestQueue();
+    const ended = new AbortController();
     requests.push(this.#request());
     // Exponential, so that cuts come at random moments.
     const cutMs = -Math.log(1 - random()) * meanCutMs;
     const timer = fault === "cut" ? setTimeout(() => cut.abort(new Error("cut by the simulation")), cutMs) : undefined;
     try {
-      for await (const { Op: op } of createClient(Sets, transport).watch(requests, { signal })) {
+      for await (const { Op: op } of createClient(Sets, transport).watch(requests.read(ended.signal), { signal })) {
         if (op.case !== "Sync") continue;
         this.batchCount += 1;
         this.revision = Number(op.value.Revision);
@@ -96,12 +93,12 @@ export class SimulatedNode {
         onBatch();
         if (fault === "freeze") await waitMs(2 ** 31 - 1, signal);
         if (fault === "slow") await waitMs(slowMs, signal);
-        for (const request of this.#afterBatch(op.value)) requests.push(request);
+        requests.push(...this.#afterBatch(op.value));
       }
       throw new Error("the watcher ended the stream");
     } finally {
       clearTimeout(timer);
-      requests.end();
+      ended.abort();
     }
   }
 
@@ -119,30 +116,20 @@ export class SimulatedNode {
   }
 }
 
-/** Requests of a stream, in order. */
-class RequestQueue implements AsyncIterable<WatchReq> {
+/** Requests of a stream, in order, until `signal` aborts. */
+class RequestQueue {
   readonly #queue: WatchReq[] = [];
-  #wake: () => void = () => undefined;
-  #hasEnded = false;
+  readonly #pushed = new Wakeup();
 
-  push(request: WatchReq): void {
-    this.#queue.push(request);
-    this.#wake();
+  push(...requests: readonly WatchReq[]): void {
+    this.#queue.push(...requests);
+    this.#pushed.wake();
   }
 
-  end(): void {
-    this.#hasEnded = true;
-    this.#wake();
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<WatchReq, void, void> {
-    while (!this.#hasEnded) {
+  async *read(signal: AbortSignal): AsyncGenerator<WatchReq, void, void> {
+    while (!signal.aborted) {
       yield* this.#queue.splice(0);
-      if (this.#queue.length > 0) continue;
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-        if (this.#hasEnded || this.#queue.length > 0) resolve();
-      });
+      if (this.#queue.length === 0) await this.#pushed.wait(signal);
     }
   }
 }

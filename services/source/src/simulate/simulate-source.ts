@@ -89,7 +89,7 @@ async function run(options: SimulateSourceOptions, signal: AbortSignal): Promise
   await faults;
 }
 
-/** Repeats a fault until `signal` aborts. The changes in between start from the cluster before it. */
+/** Repeats a fault until `signal` aborts. */
 async function repeatFault(fault: ClusterFault, options: SimulateSourceOptions, signal: AbortSignal): Promise<void> {
   const { shape, sink, log, clock = realClock } = options;
   while (!signal.aborted) {
