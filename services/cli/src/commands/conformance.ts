@@ -11,7 +11,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { protocolCases } from "../conformance/protocol-cases.ts";
-import { type CaseResult, Results, readExceptions, resultOptions, withException } from "../conformance/results.ts";
+import { Results, readExceptions, resultOptions, withException } from "../conformance/results.ts";
 import { runCase } from "../conformance/run-cases.ts";
 import { runPackets } from "../conformance/run-packets.ts";
 import type { Report } from "../conformance/tested-backend.ts";
@@ -179,14 +179,9 @@ async function judgePackets(command: readonly string[], options: Options, signal
     ...{ command, cleanup: text("cleanup"), loseRules: text("loseRules"), kubeconfig: text("kubeconfig") },
     ...{ profile, timeoutMs: Number(options.timeout) },
   };
-  let count = 0;
-  const report = (result: CaseResult): void => {
-    count += 1;
-    results.add(withException(result, exceptions));
-  };
-  await runPackets(cases, settings, report, signal);
+  await runPackets(cases, settings, (result) => results.add(withException(result, exceptions)), signal);
   // Only a whole run can tell that nothing needs a deviation.
-  const unused = count === packetCases.length ? profile.unused : [];
+  const unused = results.count === packetCases.length ? profile.unused : [];
   for (const name of unused) {
     const reason = `no case uses the deviation, so the exception is not needed: ${exceptions.get(name)}`;
     results.add({ id: `exceptions/${name}`, rule: "each exception is used", kind: "failed", reason, elapsedMs: 0 });

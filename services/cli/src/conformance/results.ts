@@ -67,6 +67,11 @@ export class Results {
     if (this.#output === "json") process.stdout.write(`${JSON.stringify(result)}\n`);
   }
 
+  /** Number of cases that have ended. */
+  get count(): number {
+    return this.#results.length;
+  }
+
   /** Prints the end of the report, and sets the exit status: 1 if a case failed, or if not all were run. */
   finish(expectedCount: number): void {
     const count = (wanted: CaseResult["kind"]): number => this.#results.filter(({ kind }) => kind === wanted).length;
@@ -74,8 +79,8 @@ export class Results {
     const more = `${count("not-applicable")} not applicable, ${count("excepted")} excepted`;
     if (this.#output === "junit") process.stdout.write(formatJUnit(this.#suite, this.#results));
     if (this.#output === "table") process.stdout.write(`\n${counts}, ${more}\n`);
-    const isComplete = this.#results.length === expectedCount;
-    if (!isComplete) process.stderr.write(`ended after ${this.#results.length} of ${expectedCount} cases\n`);
+    const isComplete = this.count === expectedCount;
+    if (!isComplete) process.stderr.write(`ended after ${this.count} of ${expectedCount} cases\n`);
     if (count("failed") > 0 || !isComplete) process.exitCode = 1;
   }
 }

@@ -13,10 +13,7 @@ export async function runCase(
   };
   await using play = await Play.start(settings, one.isSlow);
   try {
-    const running = one.run(play);
-    // After an interruption, nobody waits for the case, and it fails when its backend is gone.
-    running.catch(() => undefined);
-    await Promise.race([running, interrupted.then(() => Promise.reject(new Error("interrupted")))]);
+    await Promise.race([one.run(play), interrupted.then(() => Promise.reject(new Error("interrupted")))]);
     return end("passed");
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);

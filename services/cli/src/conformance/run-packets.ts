@@ -1,15 +1,15 @@
 import { resolve } from "node:path";
-import { ApiServerStates } from "@kpng/laboratory/check/api-server-states.ts";
+import { type ApiCall, ApiServerStates } from "@kpng/laboratory/check/api-server-states.ts";
 import { CommandProxy, type ProxyCommand } from "@kpng/laboratory/check/command-proxy.ts";
 import { NotRunnable, type PacketCase, PacketRun } from "@kpng/laboratory/check/packet-cases.ts";
 import { serveSctp, whyNoSctp } from "@kpng/laboratory/check/sctp.ts";
 import { type StateSource, WatcherStates } from "@kpng/laboratory/check/states.ts";
-import { buildTwoNodes, type TwoNodes, targetPorts } from "@kpng/laboratory/check/two-nodes.ts";
-import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
+import { buildTwoNodes, targetPorts } from "@kpng/laboratory/check/two-nodes.ts";
+import { type Laboratory, openLaboratory } from "@kpng/laboratory/laboratory.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { aborted } from "@kpng/process/wait.ts";
-import { loadConfig } from "@kpng/source/kube/connect.ts";
-import { callApi } from "../cluster/api-call.ts";
+import { connectKube, loadConfig } from "@kpng/source/kube/connect.ts";
+import { parseJson, readText } from "@kpng/source/kube/connection.ts";
 import type { CaseResult } from "./results.ts";
 
 /** What is judged, and by which states. */
@@ -17,6 +17,9 @@ export interface PacketSettings extends ProxyCommand {
   /** Kubeconfig of the API server that serves the states. Default: kpng's watcher serves them. */
   readonly kubeconfig?: string | undefined;
 }
+
+/** Time limit of a request to an API server, in milliseconds. */
+const apiLimitMs = 30_000;
 
 /**
  * Runs cases by real packets, one after the other, and reports each result. Ends early after an abort, and after three
@@ -31,14 +34,13 @@ export async function runPackets(
   signal: AbortSignal,
 ): Promise<void> {
   checkPlaceholders(settings);
-  const port = settings.kubeconfig === undefined ? undefined : portOf(settings.kubeconfig);
+  const startStates = settings.kubeconfig === undefined ? startWatcher : prepareApiServer(settings.kubeconfig);
   const opened = await openLaboratory();
   if (opened.kind === "unavailable") throw new ProcessError("BAD_OPTION", `no network namespaces: ${opened.reason}`);
-  await opened.laboratory.close();
-  const world = await buildTwoNodes();
+  const world = await buildTwoNodes({ laboratory: opened.laboratory });
   await using _ = { [Symbol.asyncDispose]: () => world.close() };
   if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
-  const states = await startStates(world, settings, port).catch(asBadOption("--kubeconfig"));
+  const states = await startStates(world.laboratory);
   const proxy = await CommandProxy.open(world, states, settings).catch(asBadOption("the command"));
   try {
     const run = await PacketRun.begin(world, proxy);
@@ -93,12 +95,26 @@ function portOf(kubeconfig: string): number {
   throw new ProcessError("BAD_OPTION", text);
 }
 
-async function startStates(world: TwoNodes, { kubeconfig }: PacketSettings, port = 0): Promise<StateSource> {
-  if (kubeconfig === undefined) {
-    const main = process.argv[1] ?? "";
-    return WatcherStates.start(world.laboratory, { kpng: [process.execPath, ...process.execArgv, resolve(main)] });
-  }
-  return ApiServerStates.start(world.laboratory, { call: callApi(kubeconfig), kubeconfig: resolve(kubeconfig), port });
+/** Starts this program as a watcher. */
+function startWatcher(laboratory: Laboratory): Promise<StateSource> {
+  const main = process.argv[1] ?? "";
+  return WatcherStates.start(laboratory, { kpng: [process.execPath, ...process.execArgv, resolve(main)] });
+}
+
+/** Returns a function that lets the API server of a kubeconfig serve the states. Errors, of both: BAD_OPTION. */
+function prepareApiServer(kubeconfig: string): (laboratory: Laboratory) => Promise<StateSource> {
+  const port = portOf(kubeconfig);
+  const client = connectKube({ kubeconfig });
+  const call: ApiCall = async (method, path, body) => {
+    const response = await client.send(method, path, body as object | undefined, AbortSignal.timeout(apiLimitMs));
+    const text = await readText(response.body);
+    if (response.status >= 300) throw new Error(`${method} ${path}: ${response.status} ${text.slice(0, 500)}`);
+    return parseJson(text);
+  };
+  return (laboratory) =>
+    ApiServerStates.start(laboratory, { call, kubeconfig: resolve(kubeconfig), port }).catch(
+      asBadOption("--kubeconfig"),
+    );
 }
 
 async function runCase(
@@ -112,10 +128,7 @@ async function runCase(
     return { result, isError };
   };
   try {
-    const running = one.run(run);
-    // After an interruption, nobody waits for the case.
-    running.catch(() => undefined);
-    const wrong = await Promise.race([running, interrupted.then(() => ["interrupted"])]);
+    const wrong = await Promise.race([one.run(run), interrupted.then(() => ["interrupted"])]);
     return wrong.length === 0 ? end("passed") : end("failed", wrong.join("\n"));
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);

@@ -101,10 +101,9 @@ export class ApiServerStates implements StateSource {
 
   async #put(object: ServiceManifest | EndpointSliceManifest, old: Manifest | undefined): Promise<void> {
     const path = pathOf(object);
-    if (old === undefined) {
-      await this.#create(path.slice(0, path.lastIndexOf("/")), object.metadata.name, withoutTime(object));
-    }
-    if (old !== undefined) await this.#call("PUT", path, withoutTime(object));
+    const collection = path.slice(0, path.lastIndexOf("/"));
+    if (old === undefined) await this.#create(collection, object.metadata.name, withoutTime(object));
+    else await this.#call("PUT", path, withoutTime(object));
     if (object.kind !== "Service" || object.spec.type !== "LoadBalancer") return;
     const { ingress } = object.status.loadBalancer;
     // null removes the field in a merge patch.

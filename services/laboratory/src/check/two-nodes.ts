@@ -37,6 +37,8 @@ export interface TwoNodes {
 }
 
 interface BuildOptions {
+  /** Where the network is built; `close` closes it. Default: a new one. */
+  readonly laboratory?: Laboratory | undefined;
   /** Default 3000. */
   readonly answerMs?: number | undefined;
   /** Called before agents start, e.g. to install other tools on n1. */
@@ -47,8 +49,8 @@ interface BuildOptions {
  * Builds the network, in one to two seconds on two cores. Errors: LaboratoryUnavailable if namespaces are not
  * available.
  */
-export async function buildTwoNodes({ answerMs = 3_000, prepare }: BuildOptions = {}): Promise<TwoNodes> {
-  const laboratory = await Laboratory.open();
+export async function buildTwoNodes(options: BuildOptions = {}): Promise<TwoNodes> {
+  const { laboratory = await Laboratory.open(), answerMs = 3_000, prepare } = options;
   try {
     await buildNetwork(laboratory);
     await prepare?.(laboratory);
