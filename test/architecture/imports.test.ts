@@ -58,10 +58,11 @@ test("a file imports files of another package by the name of the package, not by
   expect(wrong.map(describeImport)).toEqual([]);
 });
 
-test("only the tests of the documents import the command line", () => {
+test("only the tests of the documents and the benchmarks import the command line", () => {
   const everything = [...imports, ...readSourceFiles("test/**/*.ts").flatMap(importsOf)];
   const wrong = everything.filter(
-    ({ file, target = "" }) => target.startsWith("services/cli/") && !/^(services\/cli|test\/docs)\//.test(file),
+    ({ file, target = "" }) =>
+      target.startsWith("services/cli/") && !/^(services\/cli|test\/(?:docs|scale))\//.test(file),
   );
   expect(wrong.map(describeImport)).toEqual([]);
 });

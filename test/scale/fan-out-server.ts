@@ -6,7 +6,7 @@ import { viewTargetIn } from "@kpng/watcher/items/view-target.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { viewBuckets } from "@kpng/watcher/stream/delta/resume-view.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
-import type { MadeChange } from "./batches.ts";
+import type { MadeChange } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
 import { monotonicMs, usageOf } from "./proc.ts";
 

@@ -1,13 +1,13 @@
 import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
-import type { MadeChange } from "./batches.ts";
+import type { MadeChange } from "./batch-log.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
-import type { HollowNodesHandlers } from "./hollow-nodes.ts";
+import type { FleetHandlers } from "./fleet.ts";
 import { mebibytes, quantile } from "./proc.ts";
 import { startCalled, startServer } from "./processes.ts";
 
-/** The fan-out benchmark: one watcher, many hollow nodes, on one machine. It measures the rows of `docs/performance.md`. */
+/** The fan-out benchmark: one watcher, many simulated nodes, on one machine. It measures the rows of `docs/performance.md`. */
 interface Row {
   readonly streams: number;
   readonly services: number;
@@ -37,7 +37,7 @@ const seconds = (ms: number): string => `${(ms / 1_000).toFixed(2)} s`;
 /** Measures a row; returns the cells of its two tables. Errors: a stream is lost or late. */
 async function measure({ streams, services, changes: count, limitMs: timeoutMs }: Row) {
   const server = startServer<FanOutServerHandlers>("fan-out-server");
-  const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  const load = startCalled<FleetHandlers>("fleet.ts", "load");
   // Until the server has read the next request of each stream, which is part of the cost.
   const settle = () => sleep(25 + streams / 25);
 

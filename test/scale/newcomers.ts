@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
-import type { HollowNodesHandlers } from "./hollow-nodes.ts";
+import type { FleetHandlers } from "./fleet.ts";
 import { startCalled, startServer } from "./processes.ts";
 
 /**
@@ -54,9 +54,9 @@ async function main(): Promise<void> {
 async function measure(size: Size, changesPerSecond: number, path: string): Promise<string> {
   const { settled, newcomers, missed, services, limitMs } = size;
   const server = startServer<FanOutServerHandlers>("fan-out-server", "all");
-  const settledNodes = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "all");
+  const settledNodes = startCalled<FleetHandlers>("fleet.ts", "all");
   // A process of its own, so that the settled nodes note their batches in time.
-  const newNodes = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "all");
+  const newNodes = startCalled<FleetHandlers>("fleet.ts", "all");
   try {
     const shape = { services, endpoints: 10, nodes: settled + newcomers };
     const { address } = await server.call("start", { shape });

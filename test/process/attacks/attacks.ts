@@ -8,7 +8,7 @@ import {
   flagEndHeaders,
   flagEndStream,
   frameType,
-} from "../../scale/http2-frames.ts";
+} from "@kpng/watcher/testing/http2-frames.ts";
 
 /**
  * Bytes with which clients try to exhaust a watcher. `attacker.ts` sends them from a process of its own, so that the

@@ -14,7 +14,7 @@ beforeEach(() => {
   sent = [];
   revision = 0n;
   acks = new Acknowledgements();
-  requests = new WatchRequests({ transport: undefined as never, nodeName: "n1", acks });
+  requests = new WatchRequests({ nodeName: "n1", acks });
   void (async () => {
     for await (const request of requests.send(stop.signal)) sent.push(request);
   })();
@@ -155,7 +155,7 @@ test("the first request of a stream tells of a failed attempt on an earlier one,
     renderedAtMs: 0,
     endedAtMs: 0,
   });
-  requests = new WatchRequests({ transport: undefined as never, nodeName: "n1", acks });
+  requests = new WatchRequests({ nodeName: "n1", acks });
   sent = [];
   void (async () => {
     for await (const request of requests.send(stop.signal)) sent.push(request);

@@ -77,6 +77,12 @@ const minConfirmDelayMs = 1_000;
 
 const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
 
+/** Options of {@link WatchRequests}: those of `WatchOptions` that requests depend on. */
+type RequestOptions = Pick<
+  WatchOptions,
+  "nodeName" | "serviceProxyName" | "features" | "acks" | "program" | "isObserver"
+> & { readonly digests?: Pick<ItemDigests, "buckets"> | undefined };
+
 /** The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied batches. */
 export class WatchRequests {
   readonly #request: WatchReq;
@@ -97,7 +103,7 @@ export class WatchRequests {
   /** Earliest time of the next acknowledgement. */
   #nextAckMs = Number.NEGATIVE_INFINITY;
 
-  constructor(options: WatchOptions) {
+  constructor(options: RequestOptions) {
     const { nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program } = options;
     const { isObserver: Observes = false } = options;
     this.#heldDigests = digests?.buckets;
@@ -230,7 +236,7 @@ export class Acknowledgements implements SyncObserver {
   #isUnsent = false;
   #listener: () => void = () => undefined;
 
-  succeeded(update: SyncUpdate, times: SyncTimes): void {
+  succeeded(update: Pick<SyncUpdate, "instance" | "revision">, times: SyncTimes): void {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times });
   }
 

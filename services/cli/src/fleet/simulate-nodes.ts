@@ -1,4 +1,4 @@
-import { dial } from "@kpng/process/connection/dial.ts";
+import { connectHttp2 } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
 import { addOptions, type OptionSpec, oneOf, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -6,7 +6,7 @@ import { makeRandom } from "@kpng/process/random.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { type Options, readApiClient } from "../context/command-context.ts";
-import { type NodeFault, nodeFaults, SimulatedNode } from "./simulated-node.ts";
+import { type NodeFault, nodeFaults, runFleet, SimulatedNode } from "./simulated-node.ts";
 
 const options: readonly OptionSpec[] = [
   repeatable(
@@ -68,17 +68,14 @@ export function makeSimulateNodes(signal: AbortSignal): Command {
 }
 
 async function run(given: Options, signal: AbortSignal): Promise<void> {
-  const { once, plain } = given;
-  const nodes = makeNodes(given, plain !== true);
+  const { once } = given;
   const stop = new AbortController();
   const ended = AbortSignal.any([signal, stop.signal]);
   const startMs = performance.now();
-  let lines: Promise<void> = Promise.resolve();
-  const onBatch = (): void => {
+  const nodes = makeNodes(given, () => {
     if (once === true && nodes.every(({ isSynced }) => isSynced)) stop.abort();
-  };
-  if (once !== true) lines = report(nodes, ended);
-  await Promise.all([lines, ...nodes.map((node) => node.run(onBatch, ended))]);
+  });
+  await Promise.all([runFleet(nodes, ended), ...(once === true ? [] : [report(nodes, ended)])]);
   if (once !== true) return;
   if (signal.aborted) {
     const { failure = "no answer" } = nodes.find(({ isSynced }) => !isSynced) ?? {};
@@ -91,19 +88,21 @@ async function run(given: Options, signal: AbortSignal): Promise<void> {
   process.stdout.write(`${nodes.length} nodes have their view after ${Math.round(performance.now() - startMs)} ms\n`);
 }
 
-function makeNodes(given: Options, isExtended: boolean): readonly SimulatedNode[] {
-  const { count, first, nodeFault, faulty = count, seed, api } = given;
+function makeNodes(given: Options, onBatch: (node: SimulatedNode) => void): readonly SimulatedNode[] {
+  const { count, first, plain, nodeFault, faulty = count, seed, api } = given;
   const addresses = (api as readonly string[]).flatMap((each) => each.split(","));
   const client = readApiClient(given);
   const random = makeRandom(Number(seed));
   return Array.from({ length: Number(count) }, (_, index) => {
     const fault = index < Number(faulty) ? (nodeFault as NodeFault | undefined) : undefined;
+    const address = addresses[index % addresses.length] ?? "";
     return new SimulatedNode({
       name: `node-${Number(first) + (fault === "duplicate" ? 0 : index)}`,
-      transport: dial({ api: addresses[index % addresses.length] ?? "", ...client }),
-      isExtended,
+      connect: (windowBytes) => connectHttp2({ api: address, ...client }, windowBytes),
+      isExtended: plain !== true,
       fault,
       random,
+      onBatch,
     });
   });
 }

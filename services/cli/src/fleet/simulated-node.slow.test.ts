@@ -1,4 +1,4 @@
-import { dial } from "@kpng/process/connection/dial.ts";
+import { connectHttp2 } from "@kpng/process/connection/dial.ts";
 import { makeRandom } from "@kpng/process/random.ts";
 import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
@@ -24,9 +24,10 @@ afterEach(async () => {
 function start(count: number, fault?: NodeFault, isExtended = true): readonly SimulatedNode[] {
   const random = makeRandom(5);
   return Array.from({ length: count }, (_, index) => {
-    const transport = dial({ api: server.address });
-    const node = new SimulatedNode({ name: `node-${index}`, transport, isExtended, fault, random });
-    stop.runs.push(node.run(() => undefined, stop.controller.signal));
+    const connect = (windowBytes?: number) => connectHttp2({ api: server.address }, windowBytes);
+    const onBatch = (): void => undefined;
+    const node = new SimulatedNode({ name: `node-${index}`, connect, isExtended, fault, random, onBatch });
+    stop.runs.push(node.run(stop.controller.signal));
     return node;
   });
 }

@@ -1,3 +1,4 @@
+import { type ClientHttp2Session, connect as connectSession } from "node:http2";
 import { connect as connectSocket, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import type { Interceptor, Transport } from "@connectrpc/connect";
@@ -101,6 +102,31 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunn
       return response;
     },
   };
+}
+
+/** An HTTP/2 connection to a watcher. */
+export interface Http2Connection {
+  readonly session: ClientHttp2Session;
+  /** Headers that each call must send. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/**
+ * Opens an HTTP/2 connection to a watcher, for a client that reads messages itself. `windowBytes` is the receive window
+ * of the connection and of each stream. Connection failures are errors of the session.
+ *
+ * Errors: BAD_OPTION, as for {@link dial}.
+ */
+export function connectHttp2({ api, tls, token, tunnel }: DialOptions, windowBytes?: number): Http2Connection {
+  const address = parseApiAddress(api, tls !== undefined);
+  if (token !== undefined) checkSecrecy(address, api);
+  const settings = windowBytes === undefined ? {} : { initialWindowSize: windowBytes };
+  const session = connectSession(baseUrlOf(address), {
+    settings,
+    createConnection: () => openSocket(address, tls, tunnel),
+  });
+  if (windowBytes !== undefined) session.once("connect", () => session.setLocalWindowSize(windowBytes));
+  return { session, headers: token === undefined ? {} : { authorization: `Bearer ${token()}` } };
 }
 
 /**

@@ -18,7 +18,7 @@ import {
   encodeRequestHeaders,
   flagEndHeaders,
   frameType,
-} from "../../../../test/scale/http2-frames.ts";
+} from "../testing/http2-frames.ts";
 import { dialHttp2, encodeRequest, type RawWatch } from "../testing/raw-watch.ts";
 import { openStream, WatchedServer } from "../testing/watched-server.ts";
 

@@ -9,7 +9,7 @@ import {
   encodeRequestHeaders,
   flagEndHeaders,
   frameType,
-} from "../../../../test/scale/http2-frames.ts";
+} from "../testing/http2-frames.ts";
 import { dialHttp2, encodeRequest, RawWatch } from "../testing/raw-watch.ts";
 import { WatchedServer } from "../testing/watched-server.ts";
 

@@ -1,7 +1,4 @@
-/**
- * The subset of HTTP/2 (RFC 9113) and gRPC that a minimal subscriber needs. Requests are encoded once, and received
- * bytes are read in place.
- */
+/** The subset of HTTP/2 (RFC 9113) and gRPC that hostile clients need, which send what no library would. */
 export const frameType = {
   data: 0,
   headers: 1,
@@ -14,13 +11,11 @@ export const frameType = {
 } as const;
 
 export const frameHeaderBytes = 9;
-export const flagAck = 0x1;
 export const flagEndStream = 0x1;
 export const flagEndHeaders = 0x4;
-export const flagPadded = 0x8;
 
 /** Largest HTTP/2 window: only the socket limits the server, never flow control. */
-export const largestWindow = 2 ** 31 - 1;
+const largestWindow = 2 ** 31 - 1;
 
 const initialWindow = 65_535;
 
@@ -34,7 +29,7 @@ export function encodeFrame(type: number, flags: number, streamId: number, paylo
   return frame;
 }
 
-export function encodeWindowUpdate(streamId: number, increment: number): Buffer {
+function encodeWindowUpdate(streamId: number, increment: number): Buffer {
   const payload = Buffer.alloc(4);
   payload.writeUInt32BE(increment);
   return encodeFrame(frameType.windowUpdate, 0, streamId, payload);
@@ -56,8 +51,6 @@ export const connectionStart: Buffer = Buffer.concat([
   ),
   encodeWindowUpdate(0, largestWindow - initialWindow),
 ]);
-
-export const settingsAck: Buffer = encodeFrame(frameType.settings, flagAck, 0, Buffer.alloc(0));
 
 function encodeSetting(id: number, value: number): Buffer {
   const setting = Buffer.alloc(6);

@@ -1,0 +1,61 @@
+/** Length of what precedes a gRPC message: a byte that says whether it is compressed, and the message's length. */
+const prefixBytes = 5;
+
+/** Tag of OpItem.Sync (field 1, length-delimited): only the operation that ends a batch starts with this byte. */
+const syncTag = 0x0a;
+
+/** Tag of EmptyOp.Revision (field 100, varint). */
+const revisionTag = [0xa0, 0x06] as const;
+
+/**
+ * Finds the Syncs, which end batches, in the data of a Watch stream. It skips from message to message by their lengths
+ * and reads only the first byte of each, so that a fleet can receive large views without decoding them.
+ */
+export class SyncReader {
+  readonly #onSync: (message: Uint8Array) => void;
+  /** Start of a message that may be a Sync and has not arrived completely. */
+  #pending = Buffer.alloc(0);
+  /** Bytes still to come of a message that is skipped. */
+  #skippedBytes = 0;
+
+  /** `onSync` gets each Sync as an encoded OpItem, which is valid only during the call. */
+  constructor(onSync: (message: Uint8Array) => void) {
+    this.#onSync = onSync;
+  }
+
+  /** Reads the next piece of the stream. Errors: throws for a compressed message. */
+  read(chunk: Buffer): void {
+    const skipped = Math.min(this.#skippedBytes, chunk.length);
+    this.#skippedBytes -= skipped;
+    const data = this.#pending.length === 0 ? chunk.subarray(skipped) : Buffer.concat([this.#pending, chunk]);
+    let at = 0;
+    while (at + prefixBytes < data.length) {
+      if (data[at] !== 0) throw new Error("the watcher sends compressed messages, which this client did not ask for");
+      const end = at + prefixBytes + data.readUInt32BE(at + 1);
+      const isSync = data[at + prefixBytes] === syncTag && end > at + prefixBytes;
+      if (isSync && end > data.length) break;
+      if (isSync) this.#onSync(data.subarray(at + prefixBytes, end));
+      this.#skippedBytes += Math.max(0, end - data.length);
+      at = Math.min(end, data.length);
+    }
+    this.#pending = Buffer.from(data.subarray(at));
+  }
+}
+
+/** Returns EmptyOp.Revision of an encoded Sync; 0 if it has none, as from the original KPNG. */
+export function readRevision(sync: Uint8Array): bigint {
+  // The tag of OpItem.Sync, and the length of EmptyOp.
+  let at = 1;
+  while ((sync[at] ?? 0) >= 0x80) at += 1;
+  at += 1;
+  if (sync[at] !== revisionTag[0] || sync[at + 1] !== revisionTag[1]) return 0n;
+  let revision = 0n;
+  let shift = 0n;
+  for (at += 2; at < sync.length; at += 1) {
+    const byte = sync[at] ?? 0;
+    revision |= BigInt(byte & 0x7f) << shift;
+    shift += 7n;
+    if (byte < 0x80) break;
+  }
+  return revision;
+}
