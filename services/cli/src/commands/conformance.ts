@@ -175,6 +175,8 @@ async function judgePackets(command: readonly string[], options: Options, signal
     throw new ProcessError("BAD_OPTION", "the command that starts the backend is missing, after --");
   const results = new Results("packets", options);
   const profile = new ProxyProfile(exceptions);
+  if (profile.families.length === 0)
+    throw new ProcessError("BAD_OPTION", "--exceptions: with no-ipv4 and no-ipv6, nothing is left to test");
   const settings = {
     ...{ command, cleanup: text("cleanup"), loseRules: text("loseRules"), kubeconfig: text("kubeconfig") },
     ...{ profile, timeoutMs: Number(options.timeout) },

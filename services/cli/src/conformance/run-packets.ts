@@ -37,7 +37,7 @@ export async function runPackets(
   const startStates = settings.kubeconfig === undefined ? startWatcher : prepareApiServer(settings.kubeconfig);
   const opened = await openLaboratory();
   if (opened.kind === "unavailable") throw new ProcessError("BAD_OPTION", `no network namespaces: ${opened.reason}`);
-  const world = await buildTwoNodes({ laboratory: opened.laboratory });
+  const world = await buildTwoNodes({ laboratory: opened.laboratory, families: settings.profile.families });
   await using _ = { [Symbol.asyncDispose]: () => world.close() };
   if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
   const states = await startStates(world.laboratory);

@@ -29,6 +29,7 @@ export async function checkPackets(
 ): Promise<readonly string[]> {
   const packets = scenario.packets
     .flatMap((packet) => concretePackets(scenario, packet, profile))
+    .filter(({ family }) => world.families.includes(family))
     .filter(({ protocol }) => protocol !== "sctp" || whyNoSctp() === undefined)
     // The raw sockets of the SCTP client fail in many ways where no rule applies.
     .filter(({ protocol, packet }) => protocol !== "sctp" || !("verdict" in packet) || packet.verdict !== "untouched");
@@ -141,7 +142,7 @@ async function checkHealth(world: TwoNodes, { port, answer }: HealthCheck): Prom
   } as const;
   for (;;) {
     const wrong: string[] = [];
-    for (const family of ["v4", "v6"] as const) {
+    for (const family of world.families) {
       for (const from of [outside, n1]) {
         const address = addressOf({ services: [], slices: [] }, node, family);
         const { status, body } = await world

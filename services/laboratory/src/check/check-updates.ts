@@ -19,12 +19,12 @@ interface OpenFlow {
 
 let lastId = 0;
 
-/** Starts the flows of an update in its first state, over both families; resolves when each has its expected answer. */
+/** Starts the flows of an update in its first state; resolves when each has its expected answer. */
 async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
   const isServed = before.packets.some((packet) => "goesTo" in packet);
   return Promise.all(
     flows.flatMap((flow) =>
-      (["v4", "v6"] as const).map(async (family) => {
+      world.families.map(async (family) => {
         const agent = world.agentOf(flow.from);
         lastId += 1;
         const id = lastId;

@@ -52,7 +52,10 @@ export class Marker {
 
   /** Waits until the marker answers. Errors: timeout, with the output of `log`. */
   async wait(log: () => string, timeoutMs: number): Promise<void> {
-    const addresses = this.state.services[0]?.spec.clusterIPs ?? [];
+    const { clusterIPs = [] } = this.state.services[0]?.spec ?? {};
+    const addresses = clusterIPs.filter((address) =>
+      this.#world.families.includes(address.includes(":") ? "v6" : "v4"),
+    );
     await Promise.all(addresses.map((address) => this.#served(address, log, timeoutMs)));
   }
 

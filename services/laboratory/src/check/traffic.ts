@@ -2,15 +2,15 @@ import type { AgentClient } from "../agent/agent-client.ts";
 import type { Protocol } from "../agent/request.ts";
 import type { State } from "../scenario/manifest.ts";
 import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
-import { type Family, families, type HostName } from "../scenario/places.ts";
+import type { Family, HostName } from "../scenario/places.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
-/** Sender and destination of traffic over both protocols and both families. */
+/** Sender and destination of traffic over both protocols. */
 export interface Way {
   readonly from: Sender;
   readonly to: Frontend;
   readonly port: number;
-  /** Default: both. */
+  /** Default: those of the network. */
   readonly family?: Family;
 }
 
@@ -73,7 +73,7 @@ export class Traffic {
     const traffic = new Traffic(world, options);
     const { protocols = ["tcp", "udp"] } = options;
     const starts = ways.flatMap((way) =>
-      families
+      world.families
         .filter((family) => family === (way.family ?? family))
         .flatMap((family) => protocols.map((protocol) => traffic.#open(world, state, way, family, protocol))),
     );

@@ -5,6 +5,7 @@ import { kernelSettings } from "../one-node.ts";
 import type { Sender } from "../scenario/packet.ts";
 import {
   type AddressPair,
+  families as bothFamilies,
   boundAddress,
   bridgeName,
   crowdAddresses,
@@ -29,6 +30,8 @@ export interface TwoNodes {
   readonly laboratory: Laboratory;
   /** Time limit for an expected answer. Only a failing test waits that long. */
   readonly answerMs: number;
+  /** Families that packets are sent over. The network has both. */
+  readonly families: readonly Family[];
   /** Returns the agent that sends for a sender. */
   agentOf(sender: Sender): AgentClient;
   /** Returns n1's rules in the format of iptables-save and ip6tables-save. */
@@ -41,6 +44,8 @@ interface BuildOptions {
   readonly laboratory?: Laboratory | undefined;
   /** Default 3000. */
   readonly answerMs?: number | undefined;
+  /** Default: both. */
+  readonly families?: readonly Family[] | undefined;
   /** Called before agents start, e.g. to install other tools on n1. */
   readonly prepare?: ((laboratory: Laboratory) => Promise<void>) | undefined;
 }
@@ -50,7 +55,7 @@ interface BuildOptions {
  * available.
  */
 export async function buildTwoNodes(options: BuildOptions = {}): Promise<TwoNodes> {
-  const { laboratory = await Laboratory.open(), answerMs = 3_000, prepare } = options;
+  const { laboratory = await Laboratory.open(), answerMs = 3_000, families = bothFamilies, prepare } = options;
   try {
     await buildNetwork(laboratory);
     await prepare?.(laboratory);
@@ -65,6 +70,7 @@ export async function buildTwoNodes(options: BuildOptions = {}): Promise<TwoNode
     return {
       laboratory,
       answerMs,
+      families,
       agentOf: (sender) => {
         const agent = byName.get(
           sender.kind === "outside" ? "client" : sender.kind === "neighbour" ? "neighbour" : sender.name,

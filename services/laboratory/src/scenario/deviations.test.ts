@@ -20,6 +20,11 @@ test("a deviation holds for all protocols, or for the one that it names", () => 
   expect(profile.pick({ "claims-vary": 1, "no-sctp": 2 }, "sctp")).toEqual({ value: 2, reason: "no sockets" });
 });
 
+test("a proxy serves both families, or the one that its deviation leaves", () => {
+  expect(profileOf("").families).toEqual(["v4", "v6"]);
+  expect(profileOf("no-ipv6 written for IPv4\n").families).toEqual(["v4"]);
+});
+
 test("a deviation that nothing asked about is unused; a case is no deviation", () => {
   const profile = profileOf("no-sctp no sockets\nclaims-vary/udp never asked\ncleanup a known fault\n");
   expect(profile.unused).toEqual(["no-sctp", "claims-vary/udp"]);

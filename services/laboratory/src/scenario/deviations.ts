@@ -1,4 +1,4 @@
-import type { Protocol } from "./places.ts";
+import { type Family, families, type Protocol } from "./places.ts";
 
 /**
  * Ways in which service proxies differ from kube-proxy's iptables mode on purpose. Each is recorded at the packets
@@ -14,6 +14,8 @@ export const deviations = {
   "loopback-closed-to-neighbours": "serves node ports on 127.0.0.1, but not for hosts on the node's network",
   "external-ip-before-node-port": "refuses a node port at the external IP of a Service that has no endpoint",
   "no-sctp": "does not serve SCTP",
+  "no-ipv4": "serves IPv6 only, and nothing is sent over IPv4",
+  "no-ipv6": "serves IPv4 only, and nothing is sent over IPv6",
   "forward-policy-applies": "does not accept packets that policy DROP in FORWARD drops",
   "forward-policy-bypassed": "its packets do not pass chain FORWARD, so that policy DROP there does not affect them",
   "input-policy-applies": "policy DROP in INPUT drops packets to its node ports and load-balancer IPs",
@@ -60,6 +62,11 @@ export class ProxyProfile {
     if (key === undefined) return undefined;
     this.#used.add(key);
     return this.#reasons.get(key);
+  }
+
+  /** Families that the proxy serves. */
+  get families(): readonly Family[] {
+    return families.filter((family) => this.reasonFor(`no-ip${family}`) === undefined);
   }
 
   /** Returns the deviations that no packet, flow or scenario has asked about so far. */
