@@ -1,4 +1,4 @@
-import { chmodSync, cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,14 +6,17 @@ import { type BuildOptions, build } from "esbuild";
 import { laboratoryPrograms } from "../../services/laboratory/src/program-path.ts";
 
 /**
- * Bundles the programs, as the images contain them: one file for each program, and shared files for code that only some
- * runs need, so that `kpng --version` reads 0.3 MB of 6.
+ * Bundles the programs, as the images and the npm package `kpng` contain them: one file for each program, and shared
+ * files for code that only some runs need, so that `kpng --version` reads 0.3 MB of 6.
  *
  *     npm run bundle -- [FOLDER [NODE_MODULES]]
  *
  * A bundled program needs only Node.js 24 and that folder (`dist`), starts without reading hundreds of files, and does
  * not hold a TypeScript compiler in memory. NODE_MODULES has koffi for the architecture of the image; default: this
  * machine's.
+ *
+ * The folder is also an npm package: `npm pack ./dist`. npm leaves its `node_modules` out, and installs koffi with the
+ * package, for the architecture of the user's machine.
  */
 
 const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
@@ -84,14 +87,17 @@ export function copyLaboratory(folder: string): void {
 }
 
 /**
- * Writes the programs to `folder`. Beside them are koffi, whose native module cannot be bundled, and a list of all npm
- * packages inside, with their license texts.
+ * Writes the programs to `folder`. Beside them are koffi, whose native module cannot be bundled, a list of all npm
+ * packages inside, with their license texts, and the manifest and README of the package `kpng`.
  */
 async function bundlePrograms(folder: string, nodeModules: string): Promise<void> {
+  // Otherwise the package would contain the files of earlier bundles, whose names have other hashes.
+  for (const name of contents) rmSync(join(folder, name), { recursive: true, force: true });
   const entryPoints = { ...mains, ...laboratoryEntries };
   const { metafile } = await build({ ...bundleOptions, entryPoints, outdir: folder, metafile: true });
   copyLaboratory(folder);
   for (const name of Object.keys(mains)) chmodSync(join(folder, `${name}.mjs`), 0o755);
+  writeManifest(folder, readManifest(join(nodeModules, "koffi")).version);
   const isNeeded = (from: string): boolean => !/\/koffi\/(vendor|lib|doc)$|\.(cc|hh|inc|S|asm)$/.test(from);
   const koffi = ["koffi", ...readdirSync(join(nodeModules, "@koromix")).map((name) => `@koromix/${name}`)];
   for (const name of koffi)
@@ -108,6 +114,25 @@ async function bundlePrograms(folder: string, nodeModules: string): Promise<void
     for (const file of readdirSync(path).filter((each) => /^(licen[cs]e|notice|copying)/i.test(each)))
       cpSync(join(path, file), join(folder, "licenses", readManifest(path).name, file));
   }
+}
+
+/** Folders that a bundle consists of, besides `node_modules`. */
+const contents = ["laboratory", "licenses", "parts"];
+
+/** Makes the folder the npm package `kpng`, with the version of the command line. */
+function writeManifest(folder: string, koffi: string): void {
+  const cli = join(bundleOptions.absWorkingDir, "services/cli");
+  const { version, license, engines } = JSON.parse(readFileSync(join(cli, "package.json"), "utf8"));
+  const { description } = readManifest(bundleOptions.absWorkingDir);
+  const manifest = {
+    ...{ name: "kpng", version, description, license, type: "module", engines },
+    bin: Object.fromEntries(Object.keys(mains).map((name) => [name, `${name}.mjs`])),
+    files: ["*.mjs", "npm.spdx.json", ...contents],
+    dependencies: { koffi },
+  };
+  writeFileSync(join(folder, "package.json"), `${JSON.stringify(manifest, undefined, 2)}\n`);
+  cpSync(join(cli, "README.md"), join(folder, "README.md"));
+  cpSync(join(bundleOptions.absWorkingDir, "LICENSE"), join(folder, "LICENSE"));
 }
 
 /** Returns a list of npm packages in the format that scanners read: SPDX 2.3. */
@@ -137,7 +162,7 @@ function listPackages(folders: readonly string[]): object {
   };
 }
 
-function readManifest(folder: string): Readonly<Record<"name" | "version" | "license", string>> {
+function readManifest(folder: string): Readonly<Record<"name" | "version" | "license" | "description", string>> {
   return JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
 }
 

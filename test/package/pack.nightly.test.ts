@@ -1,12 +1,13 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { delimiter, dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { describePackets } from "../kernel/describe-packets.ts";
 import { programFile } from "../process/program-file.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
@@ -20,7 +21,9 @@ let obstacle: string | undefined;
 
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "kpng-pack-"));
-  const tarballs = packagesWithPrepack().map((path) => pack(path, folder));
+  const dist = join(folder, "dist");
+  execFileSync(process.execPath, ["deploy/images/bundle.ts", dist], { cwd: repository, stdio: "pipe" });
+  const tarballs = [...packagesWithPrepack(), dist].map((path) => pack(path, folder));
   writeFileSync(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
   const options = ["--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"];
   const { status, stderr } = spawnSync("npm", ["install", ...options, "@types/node@24", ...tarballs], {
@@ -38,13 +41,35 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 test("the packages contain no TypeScript sources and depend on none of our packages", (context) => {
   context.skip(obstacle !== undefined, obstacle);
-  const installed = join(folder, "node_modules/@kpng");
-  for (const name of readdirSync(installed)) {
+  const installed = join(folder, "node_modules");
+  const libraries = readdirSync(join(installed, "@kpng")).map((name) => `@kpng/${name}`);
+  for (const name of [...libraries, "kpng"]) {
     const files = readdirSync(join(installed, name), { recursive: true, encoding: "utf8" });
     expect(files.filter((file) => /(?<!\.d)\.ts$/.test(file) && !file.includes("node_modules"))).toEqual([]);
     const manifest = JSON.parse(readFileSync(join(installed, name, "package.json"), "utf8"));
     expect(Object.keys(manifest.dependencies).filter((dependency) => dependency.startsWith("@kpng/"))).toEqual([]);
   }
+});
+
+test("the installed kpng judges an installed client of the protocol", { timeout: 60_000 }, (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  const args = ["protocol", "--only", "C1", "--", "kpng-json", "--api", "{api}", "--node-name", "{node}"];
+  const { status, stdout, stderr } = npx("kpng", "conformance", ...args);
+  expect(status, stdout + stderr).toBe(0);
+  expect(stdout).toContain("1 passed, 0 failed");
+});
+
+// kpng-nft also needs the native module of koffi, which npm installs.
+describePackets("the installed kpng", () => {
+  test("judges an installed service proxy by packets", { timeout: 120_000 }, (context) => {
+    context.skip(obstacle !== undefined, obstacle);
+    const exceptions = join(repository, "services/backend-nft/packets.exceptions");
+    const own = ["--only", "scenario/a-cluster-ip-with-two-ports", "--exceptions", exceptions];
+    const proxy = ["kpng-nft", "--api", "{api}", "--node-name", "{node}", "--state-dir", "none", "{options}"];
+    const { status, stdout, stderr } = npx("kpng", "conformance", "packets", ...own, "--", ...proxy);
+    expect(status, stdout + stderr).toBe(0);
+    expect(stdout).toContain("1 passed, 0 failed");
+  });
 });
 
 test("a backend of five lines runs on the installed package", async (context) => {
@@ -132,6 +157,12 @@ function exampleWith(word: string): string {
   const guide = readFileSync(join(repository, "docs/writing-a-backend.md"), "utf8");
   const examples = [...guide.matchAll(/```ts\n([^`]+)```/g)].map(([, example = ""]) => example);
   return examples.find((example) => example.includes(word)) ?? expect.fail(`no example contains ${word}`);
+}
+
+/** Runs an installed program as npx does: with all installed programs on the PATH. */
+function npx(program: string, ...args: readonly string[]) {
+  const path = [join(folder, "node_modules/.bin"), dirname(process.execPath), process.env.PATH].join(delimiter);
+  return spawnSync(program, args, { cwd: folder, env: { ...process.env, PATH: path }, encoding: "utf8" });
 }
 
 function packagesWithPrepack(): string[] {
