@@ -1,4 +1,4 @@
-import { chmodSync, cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -93,10 +93,11 @@ export function copyLaboratory(folder: string): void {
 async function bundlePrograms(folder: string, nodeModules: string): Promise<void> {
   // Otherwise the package would contain the files of earlier bundles, whose names have other hashes.
   for (const name of contents) rmSync(join(folder, name), { recursive: true, force: true });
-  const entryPoints = { ...mains, ...laboratoryEntries };
+  const parts = Object.fromEntries(Object.entries(mains).map(([name, file]) => [`parts/${name}`, file]));
+  const entryPoints = { ...parts, ...laboratoryEntries };
   const { metafile } = await build({ ...bundleOptions, entryPoints, outdir: folder, metafile: true });
   copyLaboratory(folder);
-  for (const name of Object.keys(mains)) chmodSync(join(folder, `${name}.mjs`), 0o755);
+  for (const name of Object.keys(mains)) writeFileSync(join(folder, `${name}.mjs`), launcher(name), { mode: 0o755 });
   writeManifest(folder, readManifest(join(nodeModules, "koffi")).version);
   const isNeeded = (from: string): boolean => !/\/koffi\/(vendor|lib|doc)$|\.(cc|hh|inc|S|asm)$/.test(from);
   const koffi = ["koffi", ...readdirSync(join(nodeModules, "@koromix")).map((name) => `@koromix/${name}`)];
@@ -118,6 +119,21 @@ async function bundlePrograms(folder: string, nodeModules: string): Promise<void
 
 /** Folders that a bundle consists of, besides `node_modules`. */
 const contents = ["laboratory", "licenses", "parts"];
+
+/**
+ * Returns the file that starts a program. It is plain JavaScript and imports nothing before it has checked the version:
+ * an older Node.js would only report a syntax error, or that one of its own modules lacks an export.
+ */
+function launcher(name: string): string {
+  const advice = `${name} needs Node.js 24 or newer, and this is Node.js \${process.versions.node}`;
+  return `#!/usr/bin/env node
+if (Number.parseInt(process.versions.node) >= 24) await import("./parts/${name}.mjs");
+else {
+  process.stderr.write(\`${advice}\\n\`);
+  process.exitCode = 1;
+}
+`;
+}
 
 /** Makes the folder the npm package `kpng`, with the version of the command line. */
 function writeManifest(folder: string, koffi: string): void {

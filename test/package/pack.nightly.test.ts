@@ -72,6 +72,18 @@ describePackets("the installed kpng", () => {
   });
 });
 
+test("on an older Node.js, the installed programs only name the version that they need", (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  const older = '{ value: { ...process.versions, node: "20.19.0" } }';
+  const preload = `data:text/javascript,Object.defineProperty(process, "versions", ${older})`;
+  const program = join(folder, "node_modules/.bin/kpng-json");
+  const { status, stderr } = spawnSync(process.execPath, ["--import", preload, program], { encoding: "utf8" });
+  expect({ status, stderr }).toEqual({
+    status: 1,
+    stderr: "kpng-json needs Node.js 24 or newer, and this is Node.js 20.19.0\n",
+  });
+});
+
 test("a backend of five lines runs on the installed package", async (context) => {
   context.skip(obstacle !== undefined, obstacle);
   const path = join(folder, "hello.js");
