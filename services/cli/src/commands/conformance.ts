@@ -110,7 +110,7 @@ before; with --only, the first one starts from an empty state. A case counts as 
 file of --exceptions.
 
 Examples:
-  kpng conformance packets --cleanup 'kpng-nft --cleanup' -- kpng-nft --api {api} --node-name {node} --state-dir none {options}
+  kpng conformance packets --cleanup 'kpng-iptables --cleanup' -- kpng-iptables --api {api} --node-name {node} --state-dir none {options}
   kpng conformance packets --kubeconfig test.conf -- kube-proxy --kubeconfig {kubeconfig} --hostname-override n1 {options}
 
 A file of --exceptions names cases that may fail, or deviations from kube-proxy's iptables mode, for all protocols or for
