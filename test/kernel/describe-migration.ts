@@ -89,9 +89,7 @@ export function testMigrations(ours: NewProxy, others: readonly OtherProxy[]): v
       expect(await ours.isInstalled(lab)).toBe(false);
 
       const { wrong, answeredProbes } = await traffic.end();
-      // A SYN that the kernel drops when it confirms its flow (insert_failed) is not the rules' fault; say so.
-      const counts = await lab.laboratory.run("n1", ["conntrack", "-S"]);
-      expect(unexpected(wrong), counts).toEqual([]);
+      expect(unexpected(wrong)).toEqual([]);
       expect(answeredProbes).toBeGreaterThan(500);
     }, 120_000);
   }
