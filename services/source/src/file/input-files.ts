@@ -129,6 +129,9 @@ async function openInput(file: string, options: InputFilesOptions): Promise<Read
   return new Socket({ fd, readable: true, writable: false });
 }
 
+/** Maximum time between two polls because of their duration, in milliseconds. */
+const maxPauseMs = 2_000;
+
 /**
  * Detects changes by polling the times, size and inode of each file, because network file systems and replaced folders
  * send no events.
@@ -146,10 +149,13 @@ export class InputWatch {
     await this.#hasChanged();
   }
 
-  /** Waits for a change. Returns false if `signal` was aborted. Polling takes at most a twentieth of the time. */
+  /**
+   * Waits for a change. Returns false if `signal` was aborted. Polling takes at most a twentieth of the time, but a poll
+   * that a busy machine slows down delays the next one by at most {@link maxPauseMs}.
+   */
   async changed(pollMs: number, signal: AbortSignal): Promise<boolean> {
     for (let tookMs = 0; ; ) {
-      await waitMs(Math.max(pollMs, 20 * tookMs), signal);
+      await waitMs(Math.max(pollMs, Math.min(20 * tookMs, maxPauseMs)), signal);
       if (signal.aborted) return false;
       const beganMs = performance.now();
       if (await this.#hasChanged()) return true;
