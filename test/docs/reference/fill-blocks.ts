@@ -1,22 +1,21 @@
-/** Returns the lines of one generated block; `argument` is the text after the colon. */
+/** Returns the lines of one generated table; `argument` is the text after the colon. */
 export type BlockWriter = (argument: string) => readonly string[];
 
-const block = /^<!-- (\w+)(?:: (.+?))? -->\n[\s\S]*?^<!-- end -->$/gm;
+const block = /^<!-- (\w+)(?:: (.+?))? -->\n(?:\|.*\n)*/gm;
 
 /**
- * Replaces the generated blocks of a document by what their writers return.
+ * Replaces the generated tables of a document by those that their writers return.
  *
- * *Shape:* `<!-- options: kpng kube -->`, the generated lines, `<!-- end -->`, each on its own line. The first word
- * names the writer.
+ * *Shape:* `<!-- options: kpng kube -->`, and the table in the next lines. The first word names the writer.
  *
- * Errors: a block whose writer is unknown.
+ * Errors: a table whose writer is unknown.
  */
 export function fillBlocks(document: string, writers: Readonly<Record<string, BlockWriter>>): string {
   return document.replaceAll(block, (whole: string, name: string, argument = "") => {
     const write = writers[name];
-    if (write === undefined) throw new Error(`no writer for the generated block "${name}"`);
+    if (write === undefined) throw new Error(`no writer for the generated table "${name}"`);
     const [start = ""] = whole.split("\n", 1);
-    return [start, ...write(argument), "<!-- end -->"].join("\n");
+    return `${[start, ...write(argument)].join("\n")}\n`;
   });
 }
 

@@ -4,15 +4,13 @@ import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
 /** Writers of the tables of options, and what they have not written. */
 interface OptionTables {
   /**
-   * The options that all named commands share and that no earlier table lists for all of them.
+   * The options that all named commands, or their parents, have and that no earlier table lists for all of them.
    *
    * *Shape of the argument:* `kpng local, kpng * to-local to-*`; `*` stands for a part of a word.
    */
   readonly options: BlockWriter;
   /** The remaining options of the named commands, each with the commands that have it. */
   readonly optionsByCommand: BlockWriter;
-  /** As optionsByCommand, but only the options of several programs. */
-  readonly sharedOptions: BlockWriter;
   /** The options whose environment name does not follow from the option's name. */
   readonly environment: BlockWriter;
   /** Options that no table lists. *Shape:* `kpng kube: --server`. */
@@ -29,26 +27,31 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
     if (unused !== undefined) throw new Error(`no command matches ${unused.source}`);
     return [...commands.keys()].filter((name) => patterns.some((pattern) => pattern.test(name)));
   };
-  const optionOf = (command: string, long: string): CommandOption | undefined =>
-    commands.get(command)?.find((option) => option.long === long);
+  /** The command and its parent. */
+  const familyOf = (command: string): readonly string[] => [...new Set([command, command.replace(/ \S+$/, "")])];
+  const ownerOf = (command: string, option: CommandOption): string | undefined =>
+    familyOf(command).find((name) => commands.get(name)?.some((other) => isSame(option, other)));
 
   const options: BlockWriter = (argument) => {
     const names = matching(argument);
-    const [first = "", ...others] = names;
-    const shared = (commands.get(first) ?? []).filter(
-      (option) =>
-        others.every((name) => isSame(option, optionOf(name, option.long))) &&
-        !names.every((name) => listed.has(idOf(name, option))),
+    const [first = ""] = names;
+    const shared = familyOf(first).flatMap((parent) =>
+      (commands.get(parent) ?? []).flatMap((option) => {
+        const owners = names.flatMap((name) => ownerOf(name, option) ?? []);
+        const ids = owners.map((owner) => idOf(owner, option));
+        return owners.length < names.length || ids.every((id) => listed.has(id)) ? [] : [{ option, ids }];
+      }),
     );
     if (shared.length === 0) throw new Error(`no options are left for "${argument}"`);
-    for (const option of shared) for (const name of names) listed.add(idOf(name, option));
+    for (const { ids } of shared) for (const id of ids) listed.add(id);
     return markdownTable(
       ["Option", "Default", "Description"],
-      shared.map((option) => [flagsCell(option), option.standard, option.description]),
+      shared.map(({ option }) => [flagsCell(option), option.standard, option.description]),
     );
   };
 
-  const byCommand = (all: readonly string[], isWanted: (names: readonly string[]) => boolean): readonly string[] => {
+  const optionsByCommand: BlockWriter = (argument) => {
+    const all = matching(argument);
     const rows: { option: CommandOption; names: string[] }[] = [];
     for (const name of all) {
       for (const option of commands.get(name) ?? []) {
@@ -56,13 +59,12 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
         const row = rows.find((known) => isSame(known.option, option));
         if (row === undefined) rows.push({ option, names: [name] });
         else row.names.push(name);
+        listed.add(idOf(name, option));
       }
     }
-    const wanted = rows.filter(({ names }) => isWanted(names));
-    for (const { option, names } of wanted) for (const name of names) listed.add(idOf(name, option));
     return markdownTable(
       ["Option", "Commands", "Default", "Description"],
-      wanted.map(({ option, names }) => [
+      rows.map(({ option, names }) => [
         flagsCell(option),
         formatCommands(names, all),
         option.standard,
@@ -70,9 +72,6 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
       ]),
     );
   };
-  const optionsByCommand: BlockWriter = (argument) => byCommand(matching(argument), () => true);
-  const sharedOptions: BlockWriter = (argument) =>
-    byCommand(matching(argument), (names) => names.filter((name) => !name.includes(" ")).length > 1);
 
   const environment: BlockWriter = () => {
     const odd = new Map<string, Set<string>>();
@@ -96,19 +95,14 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
   const missing = (): readonly string[] =>
     [...commands].flatMap(([name, found]) => found.map((option) => idOf(name, option))).filter((id) => !listed.has(id));
 
-  return { options, optionsByCommand, sharedOptions, environment, missing };
+  return { options, optionsByCommand, environment, missing };
 }
 
 const sources = ["kube", "file", "api", "replay", "simulate"];
 const source = new RegExp(`^(${sources.join("|")}) `);
 
-function isSame(option: CommandOption, other: CommandOption | undefined): boolean {
-  return (
-    other !== undefined &&
-    option.flags === other.flags &&
-    option.description === other.description &&
-    option.standard === other.standard
-  );
+function isSame(option: CommandOption, other: CommandOption): boolean {
+  return option.flags === other.flags && option.description === other.description && option.standard === other.standard;
 }
 
 function flagsCell({ flags, short }: CommandOption): string {
@@ -139,7 +133,7 @@ function formatCommands(names: readonly string[], all: readonly string[]): strin
   const byParent = Map.groupBy(shorten(names), (name) => name.slice(0, Math.max(0, name.lastIndexOf(" "))));
   const parts = [...byParent].flatMap(([parent, children]) => {
     const siblings = new Set(known.filter((name) => name.startsWith(`${parent} `)));
-    const isGroup = parent !== "" && !known.includes(parent);
+    const isGroup = parent !== "" && !known.includes(parent) && siblings.size > 1;
     return isGroup && siblings.size === children.length ? [parent] : children;
   });
   return [...new Set(parts)].map((part) => `\`${part}\``).join(", ");

@@ -8,7 +8,7 @@ import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_
 import { ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { filesUnder } from "../documents.ts";
-import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
+import { markdownTable } from "./fill-blocks.ts";
 
 /** Message that each command prints with `-o json`: one, or a list of them. */
 const outputs: Readonly<Record<string, DescMessage>> = {
@@ -35,8 +35,14 @@ export function outputSchema(): JsonSchema {
   };
 }
 
-/** Writers of the tables of `docs/reference/output.md`. */
-export function outputTables(): { readonly output: BlockWriter } {
+const generated = /^<!-- output -->\n[\s\S]*/m;
+
+/** Replaces the sections of `docs/reference/output.md`, one for each command, which follow `<!-- output -->`. */
+export function fillOutput(document: string): string {
+  return document.replace(generated, () => ["<!-- output -->", ...outputSections()].join("\n"));
+}
+
+function outputSections(): readonly string[] {
   const comments = fieldComments();
   const messages = allMessages();
   const uses = messages.flatMap(({ fields }) => fields.map(({ message }) => message));
@@ -53,17 +59,14 @@ export function outputTables(): { readonly output: BlockWriter } {
       const inner = field.fieldKind === "list" ? `${name}[].` : `${name}.`;
       return [[`\`${name}\``, field.fieldKind === "list" ? "list" : "object", meaning], ...rowsOf(part, inner)];
     });
-  return {
-    output: () =>
-      messages
-        .filter((message) => !isPart(message))
-        .flatMap((message) => [
-          `## ${titleOf(message)}`,
-          "",
-          ...markdownTable(["Field", "Type", "Meaning"], joinAlike(rowsOf(message, ""))),
-          "",
-        ]),
-  };
+  return messages
+    .filter((message) => !isPart(message))
+    .flatMap((message) => [
+      `## ${titleOf(message)}`,
+      "",
+      ...markdownTable(["Field", "Type", "Meaning"], joinAlike(rowsOf(message, ""))),
+      "",
+    ]);
 }
 
 /** The heading of the message of a command. *Shape:* `kpng get services: Service`. */

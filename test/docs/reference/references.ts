@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { fillBlocks } from "./fill-blocks.ts";
 import { makeMetricTables } from "./metric-tables.ts";
 import { makeOptionTables } from "./option-tables.ts";
-import { outputSchema, outputTables } from "./output-tables.ts";
+import { fillOutput, outputSchema } from "./output-tables.ts";
 import { portsTable } from "./ports-table.ts";
 
 /**
@@ -12,20 +12,13 @@ import { portsTable } from "./ports-table.ts";
  * Errors: an option that no table lists.
  */
 export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
-  const { options, optionsByCommand, sharedOptions, environment, missing } = makeOptionTables();
-  const metrics = await makeMetricTables();
-  const writers = {
-    options,
-    optionsByCommand,
-    sharedOptions,
-    environment,
-    metrics,
-    ports: portsTable,
-    ...outputTables(),
-  };
-  const paths = ["options", "metrics", "ports", "output"].map((name) => `docs/reference/${name}.md`);
+  const { options, optionsByCommand, environment, missing } = makeOptionTables();
+  const writers = { options, optionsByCommand, environment, metrics: await makeMetricTables(), ports: portsTable };
+  const paths = ["options", "metrics", "ports"].map((name) => `docs/reference/${name}.md`);
   const filled = new Map(paths.map((path) => [path, fillBlocks(readFileSync(path, "utf8"), writers)]));
   if (missing().length > 0) throw new Error(`docs/reference/options.md has no table for ${missing().join(", ")}`);
+  const outputPath = "docs/reference/output.md";
+  filled.set(outputPath, fillOutput(readFileSync(outputPath, "utf8")));
   const schemaPath = "docs/reference/output.schema.json";
   const format = ["format", `--stdin-file-path=${schemaPath}`];
   const schema = execFileSync("node_modules/.bin/biome", format, {
