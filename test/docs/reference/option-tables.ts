@@ -25,7 +25,8 @@ export function makeOptionTables(commands = optionsByCommand()): OptionTables {
     const patterns = argument.split(", ").map((pattern) => new RegExp(`^${pattern.replaceAll("*", "[a-z-]+")}$`));
     const unused = patterns.find((pattern) => ![...commands.keys()].some((name) => pattern.test(name)));
     if (unused !== undefined) throw new Error(`no command matches ${unused.source}`);
-    return [...commands.keys()].filter((name) => patterns.some((pattern) => pattern.test(name)));
+    const found = patterns.flatMap((pattern) => [...commands.keys()].filter((name) => pattern.test(name)));
+    return [...new Set(found)];
   };
   /** The command and its parent. */
   const familyOf = (command: string): readonly string[] => [...new Set([command, command.replace(/ \S+$/, "")])];
@@ -102,7 +103,16 @@ const sources = ["kube", "file", "api", "replay", "simulate"];
 const source = new RegExp(`^(${sources.join("|")}) `);
 
 function isSame(option: CommandOption, other: CommandOption): boolean {
-  return option.flags === other.flags && option.description === other.description && option.standard === other.standard;
+  return (
+    option.flags === other.flags &&
+    withoutPeer(option.description) === withoutPeer(other.description) &&
+    option.standard === other.standard
+  );
+}
+
+/** The description of an option for the connection to a watcher, whichever watcher the command connects to. */
+function withoutPeer(description: string): string {
+  return description.replace(/\bconnections? to the (upstream )?watchers?\b/, "connection");
 }
 
 function flagsCell({ flags, short }: CommandOption): string {
