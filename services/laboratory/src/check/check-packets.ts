@@ -39,7 +39,10 @@ export async function checkPackets(
     const wrong =
       "goesTo" in packet ? await checkAnswers(world, concrete, packet) : await checkVerdict(world, concrete);
     const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
-    return wrong === undefined ? [] : [`${said}: should be ${describeOutcome(packet, concrete.reason)}; ${wrong}`];
+    if (wrong === undefined) return [];
+    const { deviations } = concrete;
+    const hint = deviations.length === 0 ? "" : ` (deviations about this packet: ${deviations.join(", ")})`;
+    return [`${said}: should be ${describeOutcome(packet, concrete.reason)}; ${wrong}${hint}`];
   });
   const health = (scenario.healthChecks ?? [])
     .filter(({ isBehindFirewall }) => {
@@ -154,12 +157,18 @@ async function checkHealth(world: TwoNodes, { port, answer }: HealthCheck): Prom
         const { status, body } = await world
           .agentOf(from)
           .send({ kind: "http", address, port, timeoutMs: world.answerMs });
+        const localEndpoints = `"localEndpoints":${answer?.localEndpoints}`;
         const isRight =
           answer === undefined
             ? status === 0
-            : status === answer.status &&
-              body.replaceAll(/\s/g, "").includes(`"localEndpoints":${answer.localEndpoints}`);
-        if (!isRight) wrong.push(`${family} health check on port ${port}: came ${status} ${body}`);
+            : status === answer.status && body.replaceAll(/\s/g, "").includes(localEndpoints);
+        if (isRight) continue;
+        const wanted =
+          answer === undefined ? "no answer" : `status ${answer.status} and JSON with ${localEndpoints} in the body`;
+        const came = status === 0 ? body : `status ${status} and the body ${JSON.stringify(body)}`;
+        wrong.push(
+          `${family} health check ${describePacket({ from, to: node, port })}: should be ${wanted}; came ${came}`,
+        );
       }
     }
     if (wrong.length === 0 || performance.now() > deadlineMs) return wrong;

@@ -17,6 +17,12 @@ interface OpenFlow {
   end(): Promise<unknown>;
 }
 
+/**
+ * Number of flows of each kind and family. A proxy that deletes the conntrack entries of a UDP flow by mistake is noticed
+ * only if the flow then comes to another endpoint, by chance.
+ */
+const flowCount = ({ protocol }: Flow): number => (protocol === "udp" ? 4 : 1);
+
 let lastId = 0;
 
 /** Starts the flows of an update in its first state; resolves when each has its expected answer. */
@@ -24,20 +30,22 @@ async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<re
   const isServed = before.packets.some((packet) => "goesTo" in packet);
   return Promise.all(
     flows.flatMap((flow) =>
-      world.families.map(async (family) => {
-        const agent = world.agentOf(flow.from);
-        lastId += 1;
-        const id = lastId;
-        const address = addressOf(before.state, flow.to, family);
-        const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
-        await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
-        const look = () => agent.send({ kind: "look", id });
-        let name: string | undefined;
-        // A TCP server sends its name before it answers the first block.
-        const deadlineMs = performance.now() + world.answerMs;
-        while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
-        return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
-      }),
+      world.families.flatMap((family) =>
+        Array.from({ length: flowCount(flow) }, async () => {
+          const agent = world.agentOf(flow.from);
+          lastId += 1;
+          const id = lastId;
+          const address = addressOf(before.state, flow.to, family);
+          const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
+          await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
+          const look = () => agent.send({ kind: "look", id });
+          let name: string | undefined;
+          // A TCP server sends its name before it answers the first block.
+          const deadlineMs = performance.now() + world.answerMs;
+          while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
+          return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
+        }),
+      ),
     ),
   );
 }

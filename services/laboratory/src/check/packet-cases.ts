@@ -1,3 +1,6 @@
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { EndpointManifest } from "../scenario/manifest.ts";
 import type { Scenario, Update } from "../scenario/scenario.ts";
 import { scenarios, settingsKey } from "../scenario/scenarios.ts";
@@ -38,6 +41,8 @@ export class PacketRun {
   readonly #firewall = new NodeFirewall();
   readonly #clean: readonly string[];
   #settings: string | undefined;
+  /** Folder of the explanations; made with the first one. */
+  #folder: string | undefined;
 
   private constructor(world: TwoNodes, proxy: CommandProxy, clean: readonly string[]) {
     this.world = world;
@@ -80,8 +85,11 @@ export class PacketRun {
     ];
   }
 
-  /** Adds to unexpected results what explains them: the endpoints, the rules that name them, and the proxy's log. */
-  async explain(wrong: readonly string[], { state }: Scenario): Promise<readonly string[]> {
+  /**
+   * Adds to unexpected results what explains them: the endpoints, the rules that name them, and the proxy's log. The
+   * last line names a file with all of the state, the rules and the log.
+   */
+  async explain(wrong: readonly string[], { name, state }: Scenario): Promise<readonly string[]> {
     if (wrong.length === 0) return [];
     const { services, slices } = state;
     const view = slices.map(
@@ -91,9 +99,15 @@ export class PacketRun {
       ...services.flatMap(({ metadata, spec }) => [`default/${metadata.name}`, ...spec.clusterIPs]),
       ...slices.flatMap(({ endpoints }) => endpoints.flatMap(({ addresses }) => addresses)),
     ];
-    const rules = (await rulesOf(this.world)).filter((line) => names.some((name) => line.includes(name)));
-    const log = this.proxy.log().split("\n").slice(-10);
-    return [...firstOf(wrong), "state:", ...view, "rules:", ...firstOf(rules), "log:", ...log];
+    const all = await rulesOf(this.world);
+    const rules = all.filter((line) => names.some((name) => line.includes(name)));
+    const log = this.proxy.log();
+    this.#folder ??= mkdtempSync(join(tmpdir(), "kpng-packets-"));
+    const file = join(this.#folder, `${slugOf(name)}.txt`);
+    const parts = [wrong.join("\n"), JSON.stringify(state, undefined, 1), all.join("\n"), log];
+    writeFileSync(file, `${parts.join("\n\n")}\n`);
+    const lines = [...firstOf(wrong), "state:", ...view, "rules:", ...firstOf(rules)];
+    return [...lines, "log:", ...log.split("\n").slice(-10), `all of the state, rules and log: ${file}`];
   }
 }
 
@@ -125,7 +139,11 @@ export const packetCases: readonly PacketCase[] = [
 
 /** Returns the id of a scenario or an update. *Shape:* `scenario/a-cluster-ip-with-two-ports`. */
 export function idOf(kind: "scenario" | "update", { name }: { readonly name: string }): string {
-  return `${kind}/${name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-")}`;
+  return `${kind}/${slugOf(name)}`;
+}
+
+function slugOf(name: string): string {
+  return name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
 }
 
 function scenarioCase(scenario: Scenario): PacketCase {

@@ -88,6 +88,8 @@ export interface ConcretePacket {
   readonly packet: Packet;
   /** Why this outcome differs from kube-proxy's; undefined if it does not. */
   readonly reason: string | undefined;
+  /** Deviations that are recorded for this packet, if the proxy has none of them. */
+  readonly deviations: readonly string[];
   readonly protocol: Protocol;
   readonly family: Family;
   readonly address: string;
@@ -118,6 +120,7 @@ export function concretePackets(situation: Situation, given: Packet, profile: Pr
         return {
           packet,
           reason,
+          deviations: reason === undefined ? Object.keys(given.deviations ?? {}) : [],
           protocol,
           family,
           address: addressOf(state, packet.to, family),
