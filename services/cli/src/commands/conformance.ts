@@ -75,7 +75,8 @@ const packetOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--lose-rules <command>",
-    description: "shell command, run on the node, that removes the backend's rules as another program might",
+    description:
+      "shell command, run on the node while the backend is stopped, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services",
     parse: parseNonEmptyText,
   },
   {

@@ -69,7 +69,10 @@ function closeAtOnce(socket: Socket): void {
   else socket.resetAndDestroy();
 }
 
-let lastPort = 10_000;
+/** Above the ports at which service proxies serve health and metrics, so that a flow on n1 does not meet one. */
+const firstPort = 11_000;
+
+let lastPort = firstPort;
 
 /**
  * Returns a local port that has not been used for a long time.
@@ -79,7 +82,7 @@ let lastPort = 10_000;
  * be in use; `askTcp` and `freshUdpSocket` then try the next one.
  */
 function nextPort(): number {
-  lastPort = lastPort >= 60_000 ? 10_000 : lastPort + 1;
+  lastPort = lastPort >= 60_000 ? firstPort : lastPort + 1;
   return lastPort;
 }
 

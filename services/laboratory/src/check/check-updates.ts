@@ -5,6 +5,7 @@ import type { Family } from "../scenario/places.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
 import { checkPackets } from "./check-packets.ts";
 import type { CommandProxy } from "./command-proxy.ts";
+import { describeNode } from "./describe-node.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /** Flow of an update that runs in the laboratory. */
@@ -95,7 +96,7 @@ async function after(open: OpenFlow, ms: number): Promise<FlowState> {
 }
 
 /** The part of a proxy that an update uses. */
-type UpdatedProxy = Pick<CommandProxy, "profile" | "apply" | "restart" | "loseRules">;
+type UpdatedProxy = Pick<CommandProxy, "profile" | "apply" | "stop" | "restart" | "loseRules" | "word">;
 
 /** Applies an update to a proxy that serves its first state, and returns a line for each unexpected result. */
 export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: Update): Promise<readonly string[]> {
@@ -103,7 +104,7 @@ export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: 
   if (wrongBefore.length > 0) return wrongBefore.map((line) => `before: ${line}`);
   const flows = await openFlows(world, update);
   try {
-    await change(proxy, update);
+    await change(world, proxy, update);
     const wrongFlows = await checkFlows(world, flows, proxy.profile);
     return [...wrongFlows, ...(await checkPackets(world, update.after, proxy.profile))];
   } finally {
@@ -111,8 +112,15 @@ export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: 
   }
 }
 
-async function change(proxy: UpdatedProxy, { event, after }: Update): Promise<void> {
+async function change(world: TwoNodes, proxy: UpdatedProxy, { event, after }: Update): Promise<void> {
   if (event === undefined) return proxy.apply(after.state);
-  if (event === "rules lost") await proxy.loseRules();
+  if (event === "rules lost") {
+    // A running proxy might repair its rules before they are read.
+    await proxy.stop();
+    const before = await describeNode(world, proxy.word("bpf"));
+    await proxy.loseRules();
+    const now = await describeNode(world, proxy.word("bpf"));
+    if (now.join() === before.join()) throw new Error("the command of --lose-rules removes nothing from the node");
+  }
   await proxy.restart();
 }

@@ -8,6 +8,7 @@ import { updates } from "../scenario/updates.ts";
 import { checkPackets } from "./check-packets.ts";
 import { checkUpdate } from "./check-updates.ts";
 import type { CommandProxy } from "./command-proxy.ts";
+import { describeNode, rulesOf } from "./describe-node.ts";
 import { whyNoSctp } from "./sctp.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
@@ -52,7 +53,7 @@ export class PacketRun {
 
   /** The proxy must not have been started. */
   static async begin(world: TwoNodes, proxy: CommandProxy): Promise<PacketRun> {
-    return new PacketRun(world, proxy, await describeNode(world));
+    return new PacketRun(world, proxy, await describeNode(world, proxy.word("bpf")));
   }
 
   /** Applies the state of a scenario, with its settings and its firewall. Errors: NotRunnable. */
@@ -76,9 +77,9 @@ export class PacketRun {
     await this.proxy.cleanUp();
   }
 
-  /** Returns a line for each rule, address and route of n1 that was not there before the first start, or is missing. */
+  /** Returns a line for each rule, address, route … of n1 that was not there before the first start, or is missing. */
   async leftovers(): Promise<readonly string[]> {
-    const now = await describeNode(this.world);
+    const now = await describeNode(this.world, this.proxy.word("bpf"));
     return [
       ...now.filter((line) => !this.#clean.includes(line)).map((line) => `left: ${line}`),
       ...this.#clean.filter((line) => !now.includes(line)).map((line) => `missing: ${line}`),
@@ -207,43 +208,4 @@ function describeEndpoint({ addresses, nodeName, conditions }: EndpointManifest)
 /** The first 20 lines: what a developer reads of a failure. */
 function firstOf(lines: readonly string[]): readonly string[] {
   return lines.length <= 20 ? lines : [...lines.slice(0, 20), `… and ${lines.length - 20} more`];
-}
-
-/** Returns everything on n1 that a service proxy may have installed: rules, ipsets, IPVS, addresses and routes. */
-async function describeNode(world: TwoNodes): Promise<readonly string[]> {
-  const read = (...command: readonly string[]) => linesOf(world, command);
-  const found = [
-    ...(await rulesOf(world)),
-    ...(await read("ipset", "list", "-n")).map((line) => `ipset ${line}`),
-    ...(await read("ipvsadm", "-S", "-n")).map((line) => `ipvs ${line}`),
-    ...(await read("ip", "-o", "link")).map((line) => /^\d+: ([^:@]+)/.exec(line)?.[1] ?? ""),
-    ...(await read("ip", "-o", "address")).map((line) => line.split(/\s+/).slice(1, 4).join(" ")),
-    ...(await read("ip", "rule")),
-    ...(await read("ip", "-6", "rule")).map((line) => `IPv6 ${line}`),
-    ...(await read("ip", "route", "show", "table", "all")),
-  ];
-  // The kernel adds link-local addresses and their routes some time after a link is up.
-  return [...new Set(found)].filter((line) => !/\b(?:fe80|ff00)::/.test(line));
-}
-
-/**
- * Returns the rules of n1, one a line, without counters, comments, and what iptables-nft leaves in any case: its tables
- * with empty built-in chains.
- */
-async function rulesOf(world: TwoNodes): Promise<readonly string[]> {
-  const iptables = [...(await linesOf(world, ["iptables-save"])), ...(await linesOf(world, ["ip6tables-save"]))]
-    .map((line) => line.replace(/ \[\d+:\d+\]$/, "").replace(/^\[\d+:\d+\] /, ""))
-    .filter((line) => /^:(?!\S+ ACCEPT$)|^-A/.test(line));
-  const isOfIptables = (line: string): boolean =>
-    /^table ip6? (?:filter|nat|mangle|raw|security) \{$|^\tchain [A-Z]+ \{$|^\t\ttype .* policy accept;$|^\t?\}$/.test(
-      line,
-    );
-  const nftables = await linesOf(world, ["nft", "--stateless", "list", "ruleset"]);
-  return [...iptables, ...nftables.filter((line) => !line.startsWith("#") && !isOfIptables(line))];
-}
-
-/** Returns what a command prints on n1; nothing if it fails, as `nft` does if the kernel has no nftables. */
-async function linesOf(world: TwoNodes, command: readonly string[]): Promise<readonly string[]> {
-  const { stdout } = await world.laboratory.tryRun("n1", command);
-  return stdout.split("\n").filter((line) => line.trim() !== "");
 }
