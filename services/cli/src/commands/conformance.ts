@@ -56,7 +56,7 @@ Examples:
   kpng conformance protocol --report stdout -- python3 mine.py {api} {node}
 
 The backend must be the process that the command starts (begin a wrapper with exec): only it gets SIGTERM. What it has
-installed stays, so run one that makes rules in a network namespace or a container (unshare -n).
+installed stays, so run one that makes rules in a network namespace: unshare -n sh -c 'ip link set lo up; kpng conformance …'.
 
 Exit code 1 if a case fails, or after an interruption. docs/protocol.md has the rules.
 `;
@@ -101,9 +101,10 @@ The backend runs on node n1 of a network of namespaces, with two nodes, pods, a 
   {node}        name of the node, also in KPNG_NODE_NAME           {cgroup}      cgroup of the node's processes
   {options}     options of kube-proxy for the scenario's settings  {bpf}         folder of a BPF file system
 
-{options} is for example --cluster-cidr=10.1.0.0/16,fd00:10:1::/48 --nodeport-addresses=0.0.0.0/0,::/0. Without it, the
-backend must treat these ranges as pod addresses and serve node ports on all addresses, and scenarios with other settings do
-not apply.
+{options} is for example --cluster-cidr=10.1.0.0/16,fd00:10:1::/48 --nodeport-addresses=0.0.0.0/0,::/0; others may be
+--detect-local-mode, --pod-bridge-interface, --pod-interface-name-prefix and --masquerade-all. A proxy on plans hands them to
+kpng-plan as they are. Without {options}, the backend must treat these ranges as pod addresses and serve node ports on all
+addresses, and scenarios with other settings do not apply.
 
 The backend must stay in the foreground (begin a wrapper with exec) and end at SIGTERM. It runs in a network namespace, but
 with the files of this machine. A run of all cases takes one to three minutes. Each case also tests the change from the one
