@@ -1393,7 +1393,8 @@ type Service struct {
 	IPs         *ServiceIPs       `protobuf:"bytes,4,opt,name=IPs,proto3" json:"IPs,omitempty"`
 	// Clients that may use the load-balancer IPs.
 	IPFilters []*IPFilter `protobuf:"bytes,10,rep,name=IPFilters,proto3" json:"IPFilters,omitempty"`
-	// KPNG's own; set only by state files, not by Kubernetes objects.
+	// The Service takes its IPs as a whole: all protocols and ports that no PortMapping has go to an endpoint, at the same
+	// port. Set by the annotation kpng.dev/map-ip: "true", and by state files. KPNG never acted on it.
 	MapIP bool           `protobuf:"varint,5,opt,name=MapIP,proto3" json:"MapIP,omitempty"`
 	Ports []*PortMapping `protobuf:"bytes,6,rep,name=Ports,proto3" json:"Ports,omitempty"`
 	// spec.externalTrafficPolicy is Local.

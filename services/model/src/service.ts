@@ -72,7 +72,11 @@ export interface Service {
   readonly proxyModeLoadBalancerIPs: AddressSet;
   /** Clients that may use the load-balancer IPs; empty for all clients. */
   readonly ipFilters: readonly IPFilter[];
-  /** KPNG's field MapIP, passed on unchanged. State files may set it; Kubernetes objects cannot. */
+  /**
+   * True if the Service takes its IPs as a whole: packets of all protocols and ports that no service port has go to one
+   * of its endpoints, at the same port (KPNG's field MapIP). The annotation `kpng.dev/map-ip: "true"` sets it, and
+   * `mapip` in a state file.
+   */
   readonly mapIP: boolean;
   readonly ports: readonly ServicePort[];
   /** Received only from a newer watcher; absent if there are none. */

@@ -40,6 +40,21 @@ test.each<Parts & { rule: string; is: Partial<Service> }>([
     is: { labels: { app: "a" }, annotations: { note: "n" } },
   },
   {
+    rule: "the annotation kpng.dev/map-ip asks for whole addresses, also if annotations are not kept",
+    metadata: { annotations: { "kpng.dev/map-ip": "true" } },
+    is: { mapIP: true },
+  },
+  {
+    rule: "so does the label of the same name",
+    metadata: { labels: { "kpng.dev/map-ip": "true" } },
+    is: { mapIP: true },
+  },
+  {
+    rule: "values other than true mean nothing",
+    metadata: { annotations: { "kpng.dev/map-ip": "yes" }, labels: { "kpng.dev/map-ip": "" } },
+    is: { mapIP: false },
+  },
+  {
     rule: "ingress IPs without a mode are virtual IPs, and host names are ignored",
     status: { loadBalancer: { ingress: [{ ip: "192.0.2.1" }, { hostname: "lb.example.com" }] } },
     is: { loadBalancerIPs: addresses("192.0.2.1") },

@@ -50,7 +50,7 @@ export function decodeService(object: unknown, options: DecodeOptions): Decoded<
     externalIPs: toSet(spec.externalIPs ?? []),
     ...loadBalancerIPs(status?.loadBalancer?.ingress ?? []),
     ipFilters: spec.loadBalancerSourceRanges?.length ? [{ sourceRanges: spec.loadBalancerSourceRanges }] : [],
-    mapIP: false,
+    mapIP: asksForWholeAddresses(metadata.annotations) || asksForWholeAddresses(metadata.labels),
     ports: (spec.ports ?? []).map(toPort),
     internalTrafficPolicy: spec.internalTrafficPolicy ?? "Cluster",
     externalTrafficPolicy: spec.externalTrafficPolicy || "Cluster",
@@ -91,6 +91,17 @@ function withoutOpenedIPs(service: Service, ranges: readonly string[], skipped: 
     v6: ranges.some((range) => range.includes(":")) ? service.loadBalancerIPs.v6 : [],
   };
   return { ...service, loadBalancerIPs };
+}
+
+/**
+ * Returns true if the annotations or the labels of a Service ask for whole addresses (`Service.mapIP`); values other than
+ * "true" mean nothing.
+ *
+ * A headless Service without a proxy name needs the label: the EndpointSlice controller copies labels to the slices, and
+ * `decodeSlice` ignores headless slices that no proxy serves.
+ */
+export function asksForWholeAddresses(names: Readonly<Record<string, string>> | null | undefined): boolean {
+  return names?.["kpng.dev/map-ip"] === "true";
 }
 
 export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";

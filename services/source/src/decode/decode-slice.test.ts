@@ -77,9 +77,12 @@ describe.each([undefined, [], [{ name: "" }]])("EndpointSlice: with ports %j", (
     expect(decoded.kind === "ok" && decoded.notes.at(-1)).toBe("endpoints ignored: the slice has no port");
   });
 
-  test("it has endpoints if it is headless and has a proxy name", () => {
-    const program = { ...labels, [headless]: "", "service.kubernetes.io/service-proxy-name": "allip" };
-    expect(decode(parts, { labels: program })).toMatchObject({ value: { endpoints: [{ ...plain, ports: [] }] } });
+  test.each([
+    { what: "a proxy name", label: { "service.kubernetes.io/service-proxy-name": "allip" } },
+    { what: "whole addresses", label: { "kpng.dev/map-ip": "true" } },
+  ])("it has endpoints if it is headless and has $what", ({ label }) => {
+    const given = { labels: { ...labels, [headless]: "", ...label } };
+    expect(decode(parts, given)).toMatchObject({ value: { endpoints: [{ ...plain, ports: [] }] } });
   });
 });
 

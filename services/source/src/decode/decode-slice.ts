@@ -3,7 +3,7 @@ import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { z } from "zod";
-import { headlessLabel, proxyNameLabel } from "./decode-service.ts";
+import { asksForWholeAddresses, headlessLabel, proxyNameLabel } from "./decode-service.ts";
 import {
   addressField,
   bad,
@@ -44,8 +44,8 @@ function whyIgnored({ metadata: { labels }, addressType }: z.infer<typeof sliceH
   if (addressType === "FQDN") return "the slice contains host names (addressType FQDN)";
   if ((labels?.[serviceNameLabel] ?? "") === "") return `the slice has no label ${serviceNameLabel}`;
   // The EndpointSlice controller copies the proxy name to the slices. A headless Service with a proxy name is served by
-  // an external program (examples/all-ip), which needs the endpoints.
-  const isForProgram = (labels?.[proxyNameLabel] ?? "") !== "";
+  // an external program (examples/all-ip), which needs the endpoints; one with whole addresses by us.
+  const isForProgram = (labels?.[proxyNameLabel] ?? "") !== "" || asksForWholeAddresses(labels);
   return labels?.[headlessLabel] !== undefined && !isForProgram
     ? `the slice has the label ${headlessLabel}`
     : undefined;

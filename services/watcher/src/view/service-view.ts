@@ -137,12 +137,13 @@ const forOldFlows: EndpointUse = { cluster: false, local: false };
 
 /**
  * Returns the use of a port endpoint that is in neither set; undefined if no view contains it. A serving UDP endpoint
- * may still have flows even if it is draining or hints lead elsewhere. Views contain such an endpoint, so that nodes
- * delete only the conntrack entries of endpoints that no longer exist. Source: kube-proxy `conntrack/cleanup.go`.
+ * may still have flows even if it is draining or hints lead elsewhere, and so may any endpoint of a whole address. Views
+ * contain such an endpoint, so that nodes delete only the conntrack entries of endpoints that no longer exist. Source:
+ * kube-proxy `conntrack/cleanup.go`.
  */
 export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {
   const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;
-  return protocol === "UDP" && conditions.serving ? forOldFlows : undefined;
+  return (protocol === "UDP" || service.mapIP) && conditions.serving ? forOldFlows : undefined;
 }
 
 /**

@@ -693,7 +693,8 @@ export type Service = Message<"localv1.Service"> & {
   IPFilters: IPFilter[];
 
   /**
-   * KPNG's own; set only by state files, not by Kubernetes objects.
+   * The Service takes its IPs as a whole: all protocols and ports that no PortMapping has go to an endpoint, at the same
+   * port. Set by the annotation kpng.dev/map-ip: "true", and by state files. KPNG never acted on it.
    *
    * @generated from field: bool MapIP = 5;
    */
