@@ -86,6 +86,38 @@ test("node ports and protocols are told apart", () => {
   expect(["node port 30080/UDP", "10.96.0.11:80/TCP"].map((id) => claims.ownerOf(id))).toEqual([undefined, undefined]);
 });
 
+test("a whole address excepts the ports of all Services at it, and its owner is touched when they come or go", () => {
+  const claims = new FrontendClaims();
+  const at = { externalIPs: ["192.0.2.9"], endpoints };
+  const owner = plan("b/all", { ...at, mapIP: true, ips: ["10.96.0.1"], createdSeconds: 1 });
+  const wholeId = "192.0.2.9 as a whole";
+  const exceptions = () =>
+    claims
+      .withOwned(owner)
+      .whole?.frontends.map(({ address, except }) => [
+        address,
+        ...except.map(({ protocol, port: number }) => `${number}/${protocol}`),
+      ]);
+  expect([...claims.put(owner)]).toEqual([]);
+  expect(exceptions()).toEqual([
+    ["10.96.0.1", "80/TCP"],
+    ["192.0.2.9", "80/TCP"],
+  ]);
+  const other = plan("a/dns", { ...at, ips: ["10.96.0.2"], ports: [port(53, { protocol: "UDP" })], endpoints: [] });
+  expect([...claims.put(other)]).toEqual([wholeId]);
+  expect(exceptions()?.[1]).toEqual(["192.0.2.9", "53/UDP", "80/TCP"]);
+  // Only a claim to the same whole address is a rival's.
+  expect(claims.clashes).toEqual([]);
+  const rival = plan("a/all", { ...at, mapIP: true, ips: [], ports: [], isHeadless: true, createdSeconds: 2 });
+  claims.put(rival);
+  expect(claims.clashes).toEqual([{ frontend: wholeId, served: "b/all", shadowed: "a/all" }]);
+  expect(claims.withOwned(rival).whole).toBeUndefined();
+  expect([...claims.delete("a/dns")]).toEqual([wholeId]);
+  expect(exceptions()?.[1]).toEqual(["192.0.2.9", "80/TCP"]);
+  expect([...claims.delete("b/all")]).toContain(wholeId);
+  expect(claims.withOwned(rival).whole?.frontends).toMatchObject([{ address: "192.0.2.9", except: [] }]);
+});
+
 test("the owners depend on the last plans alone, not on their history", () => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   const random = makeRandom(seed);

@@ -1,20 +1,32 @@
 import { addressAndPort } from "@kpng/model/address.ts";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
-import type { Frontend, ServicePlan } from "./service-plan.ts";
+import type { Frontend, ServicePlan, WholeFrontend } from "./service-plan.ts";
 
 /**
  * Identifies a frontend: an address and port at which Services answer. *Shape:* `10.96.0.10:80/TCP`,
- * `[fd00::1]:80/TCP`, `node port 30080/TCP`. {@link FrontendClaims} decides which Service is served if several claim
- * the same frontend.
+ * `[fd00::1]:80/TCP`, `node port 30080/TCP`, `198.51.100.10 as a whole`. {@link FrontendClaims} decides which Service is
+ * served if several claim the same frontend.
  */
 export type FrontendId = string;
 
 /** Returns the identifier of a frontend. */
-export function frontendId({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): FrontendId {
+export function frontendId({
+  address,
+  protocol,
+  port,
+}: Pick<Frontend | WholeFrontend, "address" | "protocol" | "port">): FrontendId {
+  if (protocol === undefined || port === undefined) return wholeId(address ?? "");
   // Use `join`, whose result is stored in one piece; the result of a template would also keep its parts in memory.
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");
 }
+
+function wholeId(address: string): FrontendId {
+  return [address, "as a whole"].join(" ");
+}
+
+/** Address, port and protocol in the identifier of a port's frontend with an address. */
+const portIdPattern = /^(?:\[(?<v6>[^\]]+)\]|(?<v4>[\d.]+)):(?<port>\d+)\/(?<protocol>\w+)$/;
 
 /** A Service in its role as claimant of frontends of one kind. */
 export interface Claimant extends Pick<Service, "createdSeconds" | "uid"> {
@@ -67,7 +79,9 @@ export interface Clash {
  * choose, except among Services of unknown age.
  *
  * As in kube-proxy, a claim is to an address, protocol and port together: if another Service has the same IP as an
- * external IP, it is served at the ports that the owner of the cluster IP does not use.
+ * external IP, it is served at the ports that the owner of the cluster IP does not use. A claim to a whole address is a
+ * claim of its own: it competes only with claims of other Services to the same whole address, and gets what the claims
+ * to its ports leave.
  *
  * `FamilyPlanner` in backend-kit puts the plan of each Service; `indexPlans` and `kpng explain` in the watcher do so
  * for a whole node. The outcome depends only on the last put of each Service, never on the order of puts.
@@ -79,15 +93,19 @@ export class FrontendClaims {
   readonly #claimants = new Map<FrontendId, Claimant | readonly Claimant[]>();
   readonly #byService = new Map<ServiceKey, readonly FrontendId[]>();
   readonly #contested = new Set<FrontendId>();
+  /** Number of claims to whole addresses. Without any, the other fields about them cost nothing. */
+  #wholeCount = 0;
+  /** The claimed ports of each address; undefined until a plan with whole addresses needs them. */
+  #portsByAddress: ReadonlyMap<string, WholeFrontend["except"]> | undefined;
 
   /**
    * Replaces the claims of a Service with the claims in its plan; returns the frontends that other Services gained or
    * lost.
    */
-  put({ key, createdSeconds, uid, ports }: ServicePlan): ReadonlySet<FrontendId> {
+  put({ key, createdSeconds, uid, ports, whole }: ServicePlan): ReadonlySet<FrontendId> {
     const claims = new Map<FrontendId, Claimant>();
     const byKind = new Map<Frontend["kind"], Claimant>();
-    for (const { frontends } of ports) {
+    for (const { frontends } of whole === undefined ? ports : [...ports, whole]) {
       for (const frontend of frontends) {
         const { kind } = frontend;
         claims.set(
@@ -109,11 +127,22 @@ export class FrontendClaims {
     return this.#claimantsOf(id)[0]?.key;
   }
 
-  /** Returns the plan without the frontends that other Services own. */
+  /**
+   * Returns the plan without the frontends that other Services own, and with the exceptions of its whole addresses.
+   *
+   * *Cost:* for a plan with whole addresses after a change, O(frontends of all Services).
+   */
   withOwned(plan: ServicePlan): ServicePlan {
-    const isOwned = (frontend: Frontend): boolean => this.ownerOf(frontendId(frontend)) === plan.key;
-    if (plan.ports.every(({ frontends }) => frontends.every(isOwned))) return plan;
-    return { ...plan, ports: plan.ports.map((port) => ({ ...port, frontends: port.frontends.filter(isOwned) })) };
+    const isOwned = (frontend: Frontend | WholeFrontend): boolean => this.ownerOf(frontendId(frontend)) === plan.key;
+    if (plan.whole === undefined && plan.ports.every(({ frontends }) => frontends.every(isOwned))) return plan;
+    const { whole, ...others } = plan;
+    const ports = plan.ports.map((port) => ({ ...port, frontends: port.frontends.filter(isOwned) }));
+    const owned = whole?.frontends.filter(isOwned) ?? [];
+    if (whole === undefined || owned.length === 0) return { ...others, ports };
+    this.#portsByAddress ??= portsByAddress(this.#claimants.keys());
+    const ofAddress = this.#portsByAddress;
+    const frontends = owned.map((each) => ({ ...each, except: ofAddress.get(each.address) ?? [] }));
+    return { ...others, ports, whole: { ...whole, frontends } };
   }
 
   /** All current clashes; O(frontends that several Services claim). */
@@ -141,10 +170,25 @@ export class FrontendClaims {
       this.#setClaim(id, key, claims.get(id));
       const after = this.ownerOf(id);
       if (before !== after && (isOther(before, key) || isOther(after, key))) changed.add(id);
+      if ((before === undefined) !== (after === undefined)) this.#countChange(id, after !== undefined, changed);
     }
     if (claims.size === 0) this.#byService.delete(key);
     else this.#byService.set(key, [...claims.keys()]);
     return changed;
+  }
+
+  /**
+   * Keeps account of a frontend that has got its first claim or lost its last one. Adds to `changed` the whole address
+   * at which it begins or ends to be an exception.
+   */
+  #countChange(id: FrontendId, isClaimed: boolean, changed: Set<FrontendId>): void {
+    this.#portsByAddress = undefined;
+    if (id.endsWith(wholeId(""))) this.#wholeCount += isClaimed ? 1 : -1;
+    else if (this.#wholeCount > 0) {
+      const { v4, v6 } = portIdPattern.exec(id)?.groups ?? {};
+      const whole = wholeId(v4 ?? v6 ?? "");
+      if (this.#claimants.has(whole)) changed.add(whole);
+    }
   }
 
   /** Sets or removes a Service's claim to a frontend. `claim` is undefined if the Service no longer claims it. */
@@ -157,6 +201,21 @@ export class FrontendClaims {
     if (all.length > 1) this.#contested.add(id);
     else this.#contested.delete(id);
   }
+}
+
+/** Groups the ports of frontends with an address by this address, in a fixed order. */
+function portsByAddress(ids: Iterable<FrontendId>): ReadonlyMap<string, WholeFrontend["except"]> {
+  const found = new Map<string, Pick<Frontend, "protocol" | "port">[]>();
+  for (const id of ids) {
+    const { v4, v6, port, protocol } = portIdPattern.exec(id)?.groups ?? {};
+    const address = v4 ?? v6;
+    if (address === undefined || (protocol !== "TCP" && protocol !== "UDP" && protocol !== "SCTP")) continue;
+    getOrMake(found, address, () => []).push({ protocol, port: Number(port) });
+  }
+  for (const ports of found.values()) {
+    ports.sort((a, b) => a.port - b.port || compareText(a.protocol, b.protocol));
+  }
+  return found;
 }
 
 function isOther(owner: ServiceKey | undefined, key: ServiceKey): boolean {

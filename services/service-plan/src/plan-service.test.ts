@@ -236,6 +236,100 @@ const external: readonly Row[] = [
   },
 ];
 
+const whole: readonly Row[] = [
+  {
+    name: "a Service has a whole address for each of its addresses, with endpoints at no port, beside its ports",
+    parts: {
+      ...{ mapIP: true, ...balancer, externalIPs: ["9.9.9.9"], ports: [port(80, { nodePort: 30_081 })] },
+      endpoints: [away("10.0.1.9"), away("10.0.1.10")],
+    },
+    plan: [
+      `${clusterIP}: ${fromPods}`,
+      "externalIP 9.9.9.9:80/TCP: cluster masqueraded",
+      `${loadBalancerIP}: cluster masqueraded`,
+      "nodePort 30081/TCP: cluster masqueraded",
+      "cluster: 10.0.1.10:8080 10.0.1.9:8080",
+      `clusterIP 10.96.0.10 as a whole: ${fromPods}`,
+      "externalIP 9.9.9.9 as a whole: cluster masqueraded",
+      "loadBalancerIP 5.6.7.8 as a whole: cluster masqueraded",
+      "cluster: 10.0.1.10 10.0.1.9",
+    ],
+  },
+  {
+    name: "a headless Service without ports has whole external IPs, of each family",
+    parts: {
+      ...{ mapIP: true, isHeadless: true, ips: [], ports: [], externalIPs: ["9.9.9.9", "2001:db8::9"] },
+      endpoints: [endpoint("10.0.1.1"), endpoint("fd00::7", { isOnNode: true })],
+    },
+    node: { family: "v6" },
+    plan: ["externalIP 2001:db8::9 as a whole: cluster masqueraded", "cluster: fd00::7", "hairpin: fd00::7"],
+  },
+  {
+    name: "ports of a headless Service have no frontends",
+    parts: { mapIP: true, isHeadless: true, ips: [], externalIPs: ["9.9.9.9"], endpoints: [away("10.0.1.1")] },
+    plan: ["externalIP 9.9.9.9 as a whole: cluster masqueraded", "cluster: 10.0.1.1"],
+  },
+  {
+    name: "policies, affinity and source ranges hold for whole addresses",
+    parts: {
+      ...{ mapIP: true, ports: [], ...balancer, clientIPAffinitySeconds: 60 },
+      ...{ externalTrafficPolicy: "Local", internalTrafficPolicy: "Local" },
+      ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }],
+      endpoints: [here("10.0.0.1"), away("10.0.1.1")],
+    },
+    plan: [
+      "clusterIP 10.96.0.10 as a whole: pod local, others local masqueraded",
+      "loadBalancerIP 5.6.7.8 as a whole for 203.0.113.0/25: pod cluster, node cluster masqueraded, outside local",
+      "cluster: 10.0.0.1 10.0.1.1",
+      "local: 10.0.0.1",
+      "affinity: 60 s",
+      "hairpin: 10.0.0.1 10.0.1.1",
+    ],
+  },
+  {
+    name: "an endpoint that any port may use is an endpoint of the whole address",
+    parts: {
+      mapIP: true,
+      ports: [port(80), port(81, { name: "other" })],
+      endpoints: [away("10.0.1.1"), endpoint("10.0.1.2", { ports: [{ name: "other", port: 81 }] })],
+    },
+    plan: [
+      `${clusterIP}: ${fromPods}`,
+      "cluster: 10.0.1.1:8080",
+      `clusterIP 10.96.0.10:81/TCP: ${fromPods}`,
+      "cluster: 10.0.1.2:81",
+      `clusterIP 10.96.0.10 as a whole: ${fromPods}`,
+      "cluster: 10.0.1.1 10.0.1.2",
+    ],
+  },
+  {
+    name: "without a usable endpoint in the cluster a whole address refuses",
+    parts: { mapIP: true, portHasEndpoints: nowhere },
+    plan: [`${clusterIP}: refuse`, "clusterIP 10.96.0.10 as a whole: refuse"],
+  },
+  {
+    name: "policy Local drops packets to a whole address if only other nodes have endpoints",
+    parts: { mapIP: true, internalTrafficPolicy: "Local", portHasEndpoints: elsewhere },
+    plan: [`${clusterIP}: drop`, "clusterIP 10.96.0.10 as a whole: drop"],
+  },
+  {
+    name: "a Service of the other family has no whole address",
+    parts: { mapIP: true, ips: ["fd00::1"], endpoints: [here("10.0.0.1")] },
+    plan: [],
+  },
+  {
+    name: "a headless Service without other addresses has none",
+    parts: { mapIP: true, isHeadless: true, ips: [] },
+    plan: [],
+  },
+];
+
+describe("whole addresses", () => {
+  test.each(whole)("$name", ({ parts, node, plan }) => {
+    expect(describePlan(planService(service("ns/web", parts), nodePlan(node)))).toEqual(plan);
+  });
+});
+
 describe("cluster IPs", () => {
   test.each(internal)("$name", ({ parts, node, plan }) => {
     expect(describePlan(planService(service("ns/web", parts), nodePlan(node)))).toEqual(plan);

@@ -16,6 +16,9 @@ import type {
   Sender,
   ServicePlan,
   ServicePortPlan,
+  WholeAddressPlan,
+  WholeEndpoint,
+  WholeFrontend,
 } from "./service-plan.ts";
 
 /**
@@ -36,22 +39,26 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
   const { family } = node;
   const { createdSeconds, uid } = service;
   const key = serviceKey(service);
-  if (!isServed(service, family))
+  const hasPorts = isServed(service, family);
+  const isWhole = service.mapIP && (hasPorts || (service.isHeadless && service.type !== "ExternalName"));
+  if (!hasPorts && !isWhole)
     return { key, createdSeconds, uid, family, ports: [], hairpin: [], healthCheck: undefined };
   const externalIPs = validAddresses(service.externalIPs, family);
   const servedIPs = externalIPs.slice(0, Math.floor(maxExternalFrontends / Math.max(1, service.ports.length)));
   const addresses = serviceAddresses(service, servedIPs, node);
   const taken = new Set<string>();
-  const ports = service.ports.flatMap((port, index) =>
+  const ports = (hasPorts ? service.ports : []).flatMap((port, index) =>
     isValidPort(port) ? planPort(view, port, index, addresses, taken, node) : [],
   );
-  const hairpin = ports.length === 0 ? [] : hairpinAddresses(view, ports, node);
+  const whole = isWhole ? planWholeAddresses(view, addresses, node) : undefined;
+  const hairpin = ports.length === 0 && whole === undefined ? [] : hairpinAddresses(view, ports, whole, node);
   return {
     key,
     createdSeconds,
     uid,
     family,
     ports,
+    ...(whole === undefined ? {} : { whole }),
     hairpin,
     healthCheck: planHealthCheck(service, view.endpoints, family),
     ...(servedIPs.length < externalIPs.length ? { omittedExternalIPs: externalIPs.length - servedIPs.length } : {}),
@@ -98,10 +105,7 @@ function planPort(
   const sets = makeEndpointSets(view.endpoints, servicePort, node.family);
   // A watcher that does not send `portHasEndpoints` (KPNG's) leaves only the endpoints in the view to decide.
   const hasEndpoints = sets.cluster.length + sets.local.length > 0 || portHasEndpoints?.[index]?.[node.family] === true;
-  const routeTo = (set: EndpointSetName, isMasqueraded: boolean): Route =>
-    sets[set].length > 0 ? { kind: "balance", set, isMasqueraded } : { kind: hasEndpoints ? "drop" : "refuse" };
-  const internal = internalRoutes(service, node, routeTo);
-  const external = externalRoutes(service, sets.cluster.length > 0, routeTo);
+  const { internal, external } = makeRoutes(service, node, sets, hasEndpoints);
   const frontends: Frontend[] = [];
   const add = (place: ServiceAddress, number: number): void => {
     const id = `${place.address} ${protocol} ${number}`;
@@ -121,7 +125,64 @@ function planPort(
   };
 }
 
+/**
+ * Plans the addresses that a Service takes as a whole; undefined if it has none in this family. Its endpoints are those
+ * that any of its ports may use: a Service without ports, as most headless ones, has them, too.
+ */
+function planWholeAddresses(
+  { service, endpoints, portHasEndpoints = [] }: ServiceView,
+  addresses: readonly ServiceAddress[],
+  node: NodePlan,
+): WholeAddressPlan | undefined {
+  const sets = makeWholeSets(endpoints, node.family);
+  const hasEndpoints =
+    sets.cluster.length + sets.local.length > 0 || portHasEndpoints.some((flags) => flags[node.family]);
+  const { internal, external } = makeRoutes(service, node, sets, hasEndpoints);
+  const frontends = new Map<string, WholeFrontend>();
+  for (const { kind, address, sources } of addresses) {
+    if (kind === "nodePort" || address === undefined || frontends.has(address)) continue;
+    frontends.set(address, {
+      kind,
+      address,
+      sources,
+      routes: kind === "clusterIP" ? internal : external,
+      except: [],
+    });
+  }
+  if (frontends.size === 0) return undefined;
+  const name = serviceKey(service);
+  return { name, affinitySeconds: service.clientIPAffinitySeconds, sets, frontends: [...frontends.values()] };
+}
+
+function makeWholeSets(endpoints: readonly ViewEndpoint[], family: Family): WholeAddressPlan["sets"] {
+  const inSet = (set: EndpointSetName): readonly WholeEndpoint[] => {
+    const addresses = endpoints.flatMap(({ use, addresses }) => (use[set] ? addresses[family].slice(0, 1) : []));
+    const valid = addresses.filter((address) => isAddress(address, family));
+    return [...new Set(valid)].sort(compareText).map((address) => ({ address }));
+  };
+  return { cluster: inSet("cluster"), local: inSet("local") };
+}
+
 type Routes = Readonly<Record<Sender, Route>>;
+
+/**
+ * Returns the routes of cluster IPs, and those of all other frontends. `hasEndpoints`: a usable endpoint exists in the
+ * cluster.
+ */
+function makeRoutes(
+  service: Service,
+  node: NodePlan,
+  sets: Readonly<Record<EndpointSetName, readonly unknown[]>>,
+  hasEndpoints: boolean,
+): { readonly internal: Routes; readonly external: Routes } {
+  const routeTo = (set: EndpointSetName, isMasqueraded: boolean): Route =>
+    sets[set].length > 0 ? { kind: "balance", set, isMasqueraded } : { kind: hasEndpoints ? "drop" : "refuse" };
+  return {
+    internal: internalRoutes(service, node, routeTo),
+    external: externalRoutes(service, sets.cluster.length > 0, routeTo),
+  };
+}
+
 type RouteTo = (set: EndpointSetName, isMasqueraded: boolean) => Route;
 
 /**
@@ -161,11 +222,14 @@ function externalRoutes(service: Service, hasClusterEndpoints: boolean, routeTo:
 function hairpinAddresses(
   { endpoints }: ServiceView,
   ports: readonly ServicePortPlan[],
+  whole: WholeAddressPlan | undefined,
   { family, podTraffic }: NodePlan,
 ): readonly string[] {
-  const isUnmasqueraded = ({ kind, routes: { pod } }: Frontend): boolean =>
+  const isUnmasqueraded = ({ kind, routes: { pod } }: Pick<Frontend, "kind" | "routes">): boolean =>
     kind !== "clusterIP" && pod.kind === "balance" && !pod.isMasqueraded;
-  const includesForeign = podTraffic !== undefined && ports.some(({ frontends }) => frontends.some(isUnmasqueraded));
+  const hasUnmasqueraded =
+    ports.some(({ frontends }) => frontends.some(isUnmasqueraded)) || whole?.frontends.some(isUnmasqueraded) === true;
+  const includesForeign = podTraffic !== undefined && hasUnmasqueraded;
   const addresses = new Set<string>();
   for (const { isOnNode, use, addresses: own } of endpoints) {
     const address = own[family][0];
@@ -183,7 +247,8 @@ function isValidPort({ port, nodePort }: ServicePort): boolean {
  * True if a service proxy serves the Service in this family. `planService` and `planHealthCheck` skip all other
  * Services, and `kpng explain` reports them as not served; all three must agree.
  *
- * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served only in that
+ * Headless Services and ExternalNames are not served; `planService` still serves whole addresses of a headless Service
+ * that asks for them. A Service with cluster IPs of one family is served only in that
  * family; a Service without cluster IPs, which only a state file can contain, is served in both.
  */
 export function isServed({ isHeadless, type, clusterIPs }: Service, family: Family): boolean {
@@ -278,6 +343,20 @@ export function answeringEndpoints(
 }
 
 /**
+ * Returns the addresses of all endpoints that may answer UDP flows to a whole address that began earlier, ascending; see
+ * {@link answeringEndpoints}. Pure; O(endpoints).
+ */
+export function answeringAddresses(
+  view: Pick<ServiceView, "endpoints"> | undefined,
+  family: Family,
+): readonly string[] {
+  const answering = (view?.endpoints ?? [])
+    .filter(({ conditions }) => conditions.serving || conditions.ready)
+    .map((endpoint) => ({ ...endpoint, use: { cluster: true, local: false } }));
+  return makeWholeSets(answering, family).cluster.map(({ address }) => address);
+}
+
+/**
  * Returns the clients that each load-balancer IP lets through; an address without an entry lets all clients through.
  * Kubernetes calls these CIDRs the source ranges of a Service.
  */
@@ -348,7 +427,7 @@ export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSourc
  * addresses are not in OUTPUT, because a packet from the node to another machine may still reach a load balancer. The
  * rules for cluster IPs are not in INPUT. *Source:* kube-proxy `iptables/proxier.go`, iptablesJumpChains.
  */
-export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
+export function meetsVerdict({ kind }: Pick<Frontend, "kind">, isFromNode: boolean, isToNode: boolean): boolean {
   return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;
 }
 

@@ -94,6 +94,50 @@ export interface ServicePortPlan {
   readonly frontends: readonly Frontend[];
 }
 
+/**
+ * An address that a Service takes as a whole: every packet of any protocol and port (TCP, UDP, SCTP, ICMP echo, …) that
+ * no frontend of a port takes goes to an endpoint, with its port unchanged.
+ */
+export interface WholeFrontend extends Pick<Frontend, "sources" | "routes"> {
+  /** A node port has no address, so it is never among them. */
+  readonly kind: Exclude<Frontend["kind"], "nodePort">;
+  /** Canonical, of the plan's family. The node leaves packets to its own addresses alone. */
+  readonly address: string;
+  readonly protocol?: undefined;
+  readonly port?: undefined;
+  /**
+   * The port frontends of all Services at this address, in a fixed order. They come first, also where they refuse or
+   * drop a packet. Empty until {@link FrontendClaims.withOwned} fills it in, because only the claims know other
+   * Services.
+   */
+  readonly except: readonly Pick<Frontend, "protocol" | "port">[];
+}
+
+/** An endpoint of a whole address, which gets packets at every port. */
+export interface WholeEndpoint {
+  /** Canonical, of the plan's family. */
+  readonly address: string;
+  readonly port?: undefined;
+}
+
+/**
+ * The plan of the addresses that a Service takes as a whole, in one family. It has the fields of a
+ * {@link ServicePortPlan} except protocol and port, so that rules of both can be rendered in the same way.
+ *
+ * The addresses, policies, affinity, masquerading and source ranges are those of the Service's ports. A headless
+ * Service has them, too, at its external and load-balancer IPs; its ports have no frontends.
+ */
+export interface WholeAddressPlan extends Pick<ServicePortPlan, "affinitySeconds"> {
+  /** *Shape:* `namespace/name`. */
+  readonly name: string;
+  readonly protocol?: undefined;
+  readonly port?: undefined;
+  /** Distinct, ascending. An endpoint is usable if it is for any port. */
+  readonly sets: Readonly<Record<EndpointSetName, readonly WholeEndpoint[]>>;
+  /** At least one; in the order and with the routes of {@link ServicePortPlan.frontends}. */
+  readonly frontends: readonly WholeFrontend[];
+}
+
 /** The answer of the health-check node port of a load balancer with external policy Local. */
 export interface HealthCheckPlan {
   /** 1 to 65535. */
@@ -111,6 +155,8 @@ export interface ServicePlan extends Pick<Service, "createdSeconds" | "uid"> {
   readonly family: Family;
   /** Empty for a headless Service, an ExternalName, and a Service with cluster IPs of only the other family. */
   readonly ports: readonly ServicePortPlan[];
+  /** Absent unless the Service asks for whole addresses (`Service.mapIP`) and has an address in this family. */
+  readonly whole?: WholeAddressPlan | undefined;
   /**
    * Addresses of endpoints that may be selected, by way of this node, as the endpoint of their own connections;
    * ascending. Such a connection must be masqueraded, or the endpoint would answer itself directly.

@@ -1,5 +1,5 @@
 import { addressAndPort } from "@kpng/model/address.ts";
-import type { Frontend, Route, ServicePlan } from "../service-plan.ts";
+import type { EndpointAddress, Frontend, Route, ServicePlan, WholeEndpoint, WholeFrontend } from "../service-plan.ts";
 
 /**
  * Returns a plan as text, with which `plan-service.test.ts` compares: a line for each frontend, used endpoint set, etc.
@@ -10,17 +10,15 @@ import type { Frontend, Route, ServicePlan } from "../service-plan.ts";
  * hairpin: 10.0.1.1
  * ```
  */
-export function describePlan({ ports, hairpin, healthCheck }: ServicePlan): readonly string[] {
+export function describePlan({ ports, whole, hairpin, healthCheck }: ServicePlan): readonly string[] {
   return [
-    ...ports.flatMap(({ frontends, sets, affinitySeconds }) => [
+    ...[...ports, ...(whole === undefined ? [] : [whole])].flatMap(({ frontends, sets, affinitySeconds }) => [
       ...frontends.map(describeFrontend),
       ...(["cluster", "local"] as const).flatMap((name) => {
         const isUsed = frontends.some(({ routes }) =>
           Object.values(routes).some((route) => route.kind === "balance" && route.set === name),
         );
-        return isUsed
-          ? [`${name}: ${sets[name].map((each) => addressAndPort(each.address, each.port)).join(" ")}`]
-          : [];
+        return isUsed ? [`${name}: ${sets[name].map(describeEndpoint).join(" ")}`] : [];
       }),
       ...(affinitySeconds === undefined ? [] : [`affinity: ${affinitySeconds} s`]),
     ]),
@@ -31,8 +29,17 @@ export function describePlan({ ports, hairpin, healthCheck }: ServicePlan): read
   ];
 }
 
-function describeFrontend({ kind, address, port, protocol, sources, routes }: Frontend): string {
-  const place = address === undefined ? `${port}` : addressAndPort(address, port);
+function describeEndpoint({ address, port }: EndpointAddress | WholeEndpoint): string {
+  return port === undefined ? address : addressAndPort(address, port);
+}
+
+function describeFrontend({ kind, address, port, protocol, sources, routes }: Frontend | WholeFrontend): string {
+  const place =
+    address === undefined
+      ? `${port}/${protocol}`
+      : port === undefined
+        ? `${address} as a whole`
+        : `${addressAndPort(address, port)}/${protocol}`;
   const only = sources === undefined ? "" : ` for ${[...sources.ranges, ...sources.ownAddresses].join(" ")}`;
   const [pod, node, outside] = [routes.pod, routes.node, routes.outside].map(describeRoute);
   const ways =
@@ -41,7 +48,7 @@ function describeFrontend({ kind, address, port, protocol, sources, routes }: Fr
       : node === outside
         ? `pod ${pod}, others ${outside}`
         : `pod ${pod}, node ${node}, outside ${outside}`;
-  return `${kind} ${place}/${protocol}${only}: ${ways}`;
+  return `${kind} ${place}${only}: ${ways}`;
 }
 
 function describeRoute(route: Route): string {

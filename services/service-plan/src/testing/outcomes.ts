@@ -2,7 +2,17 @@ import { isIn } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { FrontendClaims, type FrontendId, frontendId } from "../frontend-claims.ts";
 import { isAllowed, meetsVerdict, servesNodePorts } from "../plan-service.ts";
-import type { Frontend, NodePlan, PodTraffic, Route, Sender, ServicePlan, ServicePortPlan } from "../service-plan.ts";
+import type {
+  Frontend,
+  NodePlan,
+  PodTraffic,
+  Route,
+  Sender,
+  ServicePlan,
+  ServicePortPlan,
+  WholeAddressPlan,
+  WholeFrontend,
+} from "../service-plan.ts";
 
 /**
  * The first packet of a connection, as it arrives at a node or leaves a process on it.
@@ -45,8 +55,8 @@ export type ProxyMode = "iptables" | "nftables";
  * Returns every possible outcome of a packet by the plans of a node, each once, as a mode of kube-proxy would produce
  * it. Tests compare it with the outcomes that the packet tracer finds in the rules of a proxy.
  *
- * The order of precedence: a Service's address, a node port, a port for health checks. A packet that no plan is about
- * is untouched, unless nftables mode refuses or drops it.
+ * The order of precedence: a Service's address and port, its whole address, a node port, a port for health checks. A
+ * packet that no plan is about is untouched, unless nftables mode refuses or drops it.
  *
  * Pure; O(endpoints of the frontend).
  */
@@ -60,6 +70,8 @@ export function outcomes(
   const protocol = packet.protocol.toUpperCase() as Protocol;
   const byAddress = frontends.get(frontendId({ address: destination, protocol, port }));
   if (byAddress !== undefined) return frontendOutcomes(byAddress, planned, packet, mode);
+  const whole = isLocal(destination, planned) ? undefined : planned.whole.get(destination);
+  if (whole !== undefined) return frontendOutcomes(whole, planned, packet, mode);
   if (mode === "nftables" && (packet.inInterface === undefined || !isLocal(destination, planned))) {
     if (planned.clusterIPs.has(destination)) return [{ kind: "refused" }];
     if (node.serviceCIDRs.some((cidr) => isIn(destination, cidr))) return [{ kind: "dropped" }];
@@ -96,7 +108,7 @@ function isPodTraffic(traffic: PodTraffic, source: string, inInterface: string |
 }
 
 function frontendOutcomes(
-  planned: PlannedFrontend,
+  planned: PlannedFrontend | PlannedWholeAddress,
   node: PlannedNode,
   packet: FirstPacket,
   mode: ProxyMode,
@@ -120,12 +132,13 @@ function verdict(route: Route): PacketOutcome {
 }
 
 function endpointOutcomes(
-  { service, port }: PlannedFrontend,
+  { service, port }: PlannedFrontend | PlannedWholeAddress,
   route: Extract<Route, { kind: "balance" }>,
   node: PlannedNode,
-  { source, inInterface }: FirstPacket,
+  { source, inInterface, port: samePort }: FirstPacket,
 ): readonly PacketOutcome[] {
-  const reached = port.sets[route.set].map((endpoint) => {
+  const reached = port.sets[route.set].map(({ address, port: number = samePort }) => {
+    const endpoint = { address, port: number };
     const isHairpin = endpoint.address === source && service.hairpin.includes(source);
     // A packet that is delivered on the node does not pass POSTROUTING, which masquerades.
     const isDelivered = inInterface !== undefined && isLocal(endpoint.address, node);
@@ -148,6 +161,13 @@ export interface PlannedFrontend {
   readonly frontend: Frontend;
 }
 
+/** A whole address with the plans that it belongs to. */
+interface PlannedWholeAddress {
+  readonly service: ServicePlan;
+  readonly port: WholeAddressPlan;
+  readonly frontend: WholeFrontend;
+}
+
 /** All plans of one node in one family, indexed so that `outcomes` finds the frontend of a packet. */
 export interface PlannedNode {
   readonly node: NodePlan;
@@ -155,6 +175,8 @@ export interface PlannedNode {
   readonly localCIDRs: readonly string[];
   /** Each frontend once, with the Service that is served if several claim it. */
   readonly frontends: ReadonlyMap<FrontendId, PlannedFrontend>;
+  /** Each whole address once, with the Service that is served if several claim it. */
+  readonly whole: ReadonlyMap<string, PlannedWholeAddress>;
   /** Addresses of frontends that are cluster IPs. */
   readonly clusterIPs: ReadonlySet<string>;
   /** TCP ports for health checks of load balancers. */
@@ -166,6 +188,7 @@ export interface PlannedNode {
  */
 export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans: Iterable<ServicePlan>): PlannedNode {
   const frontends = new Map<FrontendId, PlannedFrontend>();
+  const whole = new Map<string, PlannedWholeAddress>();
   const healthCheckPorts = new Set<number>();
   const clusterIPs = new Set<string>();
   const claims = new FrontendClaims();
@@ -173,6 +196,11 @@ export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans:
   for (const plan of kept) claims.put(plan);
   for (const service of kept) {
     if (service.healthCheck !== undefined) healthCheckPorts.add(service.healthCheck.port);
+    for (const frontend of service.whole?.frontends ?? []) {
+      const { address } = frontend;
+      if (service.whole === undefined || claims.ownerOf(frontendId(frontend)) !== service.key) continue;
+      whole.set(address, { service, port: service.whole, frontend });
+    }
     for (const port of service.ports) {
       for (const frontend of port.frontends) {
         const id = frontendId(frontend);
@@ -181,5 +209,5 @@ export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans:
       }
     }
   }
-  return { node, localCIDRs, frontends, clusterIPs, healthCheckPorts };
+  return { node, localCIDRs, frontends, whole, clusterIPs, healthCheckPorts };
 }

@@ -1,6 +1,7 @@
 import type { FirstPacket } from "@kpng/service-plan/testing/outcomes.ts";
 import { isLoopback } from "../plan-node.ts";
-import type { PlannedFrontend, PlannedNode } from "./outcomes.ts";
+import type { Frontend, ServicePlan, ServicePortPlan, WholeAddressPlan } from "../service-plan.ts";
+import type { PlannedNode } from "./outcomes.ts";
 import type { RandomState } from "./random-views.ts";
 
 /**
@@ -11,8 +12,8 @@ import type { RandomState } from "./random-views.ts";
 export function* packetsTo(planned: PlannedNode, { localAddresses }: RandomState): Generator<FirstPacket> {
   const { family } = planned.node;
   const own = localAddresses[family];
-  for (const each of planned.frontends.values()) {
-    const { address, protocol, port } = each.frontend;
+  for (const each of placesOf(planned)) {
+    const { address, protocol, port } = each;
     for (const destination of address === undefined ? own : [address]) {
       const to = { protocol: protocol.toLowerCase(), destination, port };
       const sources = own.includes(destination) ? [destination] : own.slice(0, 2);
@@ -37,8 +38,26 @@ const clients = {
   v6: { pods: ["fd00:1:1::200"], others: ["fd00:1:2::200", "2001:db8:1::20", "2001:db8:1::200", "2001:2::1"] },
 } as const;
 
+/** A place to send packets to, and the plans that it belongs to. */
+interface Place extends Pick<Frontend, "address" | "protocol" | "port"> {
+  readonly service: ServicePlan;
+  readonly sets: (ServicePortPlan | WholeAddressPlan)["sets"];
+}
+
+/** Returns each frontend, and some ports of each whole address, some of which a port of a Service may have, too. */
+function placesOf({ frontends, whole }: PlannedNode): readonly Place[] {
+  const protocols = ["TCP", "UDP", "SCTP"] as const;
+  const ofPorts = [...frontends.values()].map(({ service, port: { sets }, frontend: { address, protocol, port } }) => {
+    return { service, sets, address, protocol, port };
+  });
+  const ofWhole = [...whole.values()].flatMap(({ service, port: { sets }, frontend: { address } }) =>
+    protocols.flatMap((protocol) => [80, 4_321].map((port) => ({ service, sets, address, protocol, port }))),
+  );
+  return [...ofPorts, ...ofWhole];
+}
+
 /** Endpoints that may reach themselves; those of other nodes only if the Service's own plan is about them. */
-function endpointsOf({ service, port }: PlannedFrontend): readonly string[] {
-  const endpoints = [...port.sets.cluster, ...port.sets.local].map(({ address }) => address);
+function endpointsOf({ service, sets }: Place): readonly string[] {
+  const endpoints = [...sets.cluster, ...sets.local].map(({ address }) => address);
   return [...new Set(endpoints)].filter((address) => service.hairpin.includes(address));
 }
