@@ -5,7 +5,8 @@
     nft.py --cleanup
 
 Each state replaces both tables in one transaction, so no packet meets half of it; clients with affinity are then forgotten.
-proto/kpng/plan/v1/plan.proto explains plans. KPNG_PLAN is the command of kpng-plan, if it is not in PATH.
+proto/kpng/plan/v1/plan.proto explains plans. It serves ports, and ignores whole addresses (ServicePlan.whole). KPNG_PLAN is
+the command of kpng-plan, if it is not in PATH.
 """
 
 import json

@@ -14,6 +14,11 @@
 //    chosen and `hairpin` contains it. With affinity, all packets from one source address to a Service port go to the
 //    same endpoint, as long as the set contains it.
 //
+// If there is no frontend, and the destination is none of the node's own addresses, look for a frontend of
+// `ServicePlan.whole` with the destination address, whatever the protocol and port are, and do the same; the port does
+// not change. ICMP errors about a connection follow the connection. A program that cannot do this ignores `whole`, and
+// should say so.
+//
 // Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
 // any other address in `NodePlan.service_cidrs` are dropped.
 
@@ -793,7 +798,8 @@ func (*NodePlan_PodInterface) isNodePlan_PodTraffic() {}
 
 func (*NodePlan_PodInterfacePrefix) isNodePlan_PodTraffic() {}
 
-// The plan of one Service in one family. A Service that this family does not serve has no ports.
+// The plan of one Service in one family. A Service that this family does not serve has neither ports nor
+// whole addresses.
 type ServicePlan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Namespace of the Service.
@@ -808,7 +814,10 @@ type ServicePlan struct {
 	// would answer itself directly.
 	Hairpin []string `protobuf:"bytes,5,rep,name=hairpin,proto3" json:"hairpin,omitempty"`
 	// Present for a load balancer with external policy Local: serve HTTP on this port of the family's node-port addresses.
-	HealthCheck   *HealthCheck `protobuf:"bytes,6,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
+	HealthCheck *HealthCheck `protobuf:"bytes,6,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
+	// Present if the Service takes addresses as a whole (Service.MapIP in localv1): all protocols and ports that no other
+	// frontend has, also those of other Services. Absent for almost all Services.
+	Whole         *WholeAddress `protobuf:"bytes,7,opt,name=whole,proto3" json:"whole,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -885,6 +894,96 @@ func (x *ServicePlan) GetHealthCheck() *HealthCheck {
 	return nil
 }
 
+func (x *ServicePlan) GetWhole() *WholeAddress {
+	if x != nil {
+		return x.Whole
+	}
+	return nil
+}
+
+// The addresses that a Service takes as a whole.
+type WholeAddress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ServicePort: all ports and protocols of a Service together have one affinity.
+	AffinitySeconds uint32 `protobuf:"varint,1,opt,name=affinity_seconds,json=affinitySeconds,proto3" json:"affinity_seconds,omitempty"`
+	// Addresses of the endpoints of the set ENDPOINT_SET_CLUSTER, in a fixed order.
+	Cluster []string `protobuf:"bytes,2,rep,name=cluster,proto3" json:"cluster,omitempty"`
+	// Addresses of the endpoints of the set ENDPOINT_SET_LOCAL, in a fixed order.
+	Local []string `protobuf:"bytes,3,rep,name=local,proto3" json:"local,omitempty"`
+	// Addresses of all endpoints that may still answer UDP flows that began earlier; see ServicePort.
+	Answering []string `protobuf:"bytes,4,rep,name=answering,proto3" json:"answering,omitempty"`
+	// At least one, without `port`. Their kind is never FRONTEND_KIND_NODE_PORT. No two plans of a family have the same
+	// address here.
+	Frontends     []*Frontend `protobuf:"bytes,5,rep,name=frontends,proto3" json:"frontends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WholeAddress) Reset() {
+	*x = WholeAddress{}
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WholeAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WholeAddress) ProtoMessage() {}
+
+func (x *WholeAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WholeAddress.ProtoReflect.Descriptor instead.
+func (*WholeAddress) Descriptor() ([]byte, []int) {
+	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *WholeAddress) GetAffinitySeconds() uint32 {
+	if x != nil {
+		return x.AffinitySeconds
+	}
+	return 0
+}
+
+func (x *WholeAddress) GetCluster() []string {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
+}
+
+func (x *WholeAddress) GetLocal() []string {
+	if x != nil {
+		return x.Local
+	}
+	return nil
+}
+
+func (x *WholeAddress) GetAnswering() []string {
+	if x != nil {
+		return x.Answering
+	}
+	return nil
+}
+
+func (x *WholeAddress) GetFrontends() []*Frontend {
+	if x != nil {
+		return x.Frontends
+	}
+	return nil
+}
+
 // The health check of a load balancer.
 type HealthCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -898,7 +997,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[7]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1009,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[7]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1022,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{7}
+	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HealthCheck) GetPort() uint32 {
@@ -966,7 +1065,7 @@ type ServicePort struct {
 
 func (x *ServicePort) Reset() {
 	*x = ServicePort{}
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[8]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1077,7 @@ func (x *ServicePort) String() string {
 func (*ServicePort) ProtoMessage() {}
 
 func (x *ServicePort) ProtoReflect() protoreflect.Message {
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[8]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1090,7 @@ func (x *ServicePort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServicePort.ProtoReflect.Descriptor instead.
 func (*ServicePort) Descriptor() ([]byte, []int) {
-	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{8}
+	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ServicePort) GetName() string {
@@ -1063,7 +1162,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[9]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1174,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[9]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1187,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{9}
+	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1112,7 +1211,7 @@ type Frontend struct {
 	Kind FrontendKind `protobuf:"varint,1,opt,name=kind,proto3,enum=kpng.plan.v1.FrontendKind" json:"kind,omitempty"`
 	// IP address of the plan's family; "" for a node port, which answers at the addresses of `NodePlan`.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// Port, or node port, 1 to 65535.
+	// Port, or node port, 1 to 65535; 0 in `WholeAddress`.
 	Port uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	// CIDRs of the clients that are let through; empty for all clients.
 	Sources []string `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
@@ -1128,7 +1227,7 @@ type Frontend struct {
 
 func (x *Frontend) Reset() {
 	*x = Frontend{}
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[10]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1239,7 @@ func (x *Frontend) String() string {
 func (*Frontend) ProtoMessage() {}
 
 func (x *Frontend) ProtoReflect() protoreflect.Message {
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[10]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1252,7 @@ func (x *Frontend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frontend.ProtoReflect.Descriptor instead.
 func (*Frontend) Descriptor() ([]byte, []int) {
-	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{10}
+	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Frontend) GetKind() FrontendKind {
@@ -1220,7 +1319,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[11]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1331,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_kpng_plan_v1_plan_proto_msgTypes[11]
+	mi := &file_kpng_plan_v1_plan_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1344,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{11}
+	return file_kpng_plan_v1_plan_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Route) GetAction() Action {
@@ -1299,14 +1398,21 @@ const file_kpng_plan_v1_plan_proto_rawDesc = "" +
 	"\x13node_port_addresses\x18\x06 \x03(\tR\x11nodePortAddresses\x12!\n" +
 	"\fnode_address\x18\a \x01(\tR\vnodeAddress\x12#\n" +
 	"\rservice_cidrs\x18\b \x03(\tR\fserviceCidrsB\r\n" +
-	"\vpod_traffic\"\xf6\x01\n" +
+	"\vpod_traffic\"\xa8\x02\n" +
 	"\vServicePlan\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12,\n" +
 	"\x06family\x18\x03 \x01(\x0e2\x14.kpng.plan.v1.FamilyR\x06family\x12/\n" +
 	"\x05ports\x18\x04 \x03(\v2\x19.kpng.plan.v1.ServicePortR\x05ports\x12\x18\n" +
 	"\ahairpin\x18\x05 \x03(\tR\ahairpin\x12<\n" +
-	"\fhealth_check\x18\x06 \x01(\v2\x19.kpng.plan.v1.HealthCheckR\vhealthCheck\"J\n" +
+	"\fhealth_check\x18\x06 \x01(\v2\x19.kpng.plan.v1.HealthCheckR\vhealthCheck\x120\n" +
+	"\x05whole\x18\a \x01(\v2\x1a.kpng.plan.v1.WholeAddressR\x05whole\"\xbd\x01\n" +
+	"\fWholeAddress\x12)\n" +
+	"\x10affinity_seconds\x18\x01 \x01(\rR\x0faffinitySeconds\x12\x18\n" +
+	"\acluster\x18\x02 \x03(\tR\acluster\x12\x14\n" +
+	"\x05local\x18\x03 \x03(\tR\x05local\x12\x1c\n" +
+	"\tanswering\x18\x04 \x03(\tR\tanswering\x124\n" +
+	"\tfrontends\x18\x05 \x03(\v2\x16.kpng.plan.v1.FrontendR\tfrontends\"J\n" +
 	"\vHealthCheck\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12'\n" +
 	"\x0flocal_endpoints\x18\x02 \x01(\rR\x0elocalEndpoints\"\xe0\x02\n" +
@@ -1374,7 +1480,7 @@ func file_kpng_plan_v1_plan_proto_rawDescGZIP() []byte {
 }
 
 var file_kpng_plan_v1_plan_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_kpng_plan_v1_plan_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_kpng_plan_v1_plan_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_kpng_plan_v1_plan_proto_goTypes = []any{
 	(Family)(0),           // 0: kpng.plan.v1.Family
 	(Protocol)(0),         // 1: kpng.plan.v1.Protocol
@@ -1388,11 +1494,12 @@ var file_kpng_plan_v1_plan_proto_goTypes = []any{
 	(*ServiceRef)(nil),    // 9: kpng.plan.v1.ServiceRef
 	(*NodePlan)(nil),      // 10: kpng.plan.v1.NodePlan
 	(*ServicePlan)(nil),   // 11: kpng.plan.v1.ServicePlan
-	(*HealthCheck)(nil),   // 12: kpng.plan.v1.HealthCheck
-	(*ServicePort)(nil),   // 13: kpng.plan.v1.ServicePort
-	(*Endpoint)(nil),      // 14: kpng.plan.v1.Endpoint
-	(*Frontend)(nil),      // 15: kpng.plan.v1.Frontend
-	(*Route)(nil),         // 16: kpng.plan.v1.Route
+	(*WholeAddress)(nil),  // 12: kpng.plan.v1.WholeAddress
+	(*HealthCheck)(nil),   // 13: kpng.plan.v1.HealthCheck
+	(*ServicePort)(nil),   // 14: kpng.plan.v1.ServicePort
+	(*Endpoint)(nil),      // 15: kpng.plan.v1.Endpoint
+	(*Frontend)(nil),      // 16: kpng.plan.v1.Frontend
+	(*Route)(nil),         // 17: kpng.plan.v1.Route
 }
 var file_kpng_plan_v1_plan_proto_depIdxs = []int32{
 	7,  // 0: kpng.plan.v1.WatchResponse.reset:type_name -> kpng.plan.v1.Reset
@@ -1403,26 +1510,28 @@ var file_kpng_plan_v1_plan_proto_depIdxs = []int32{
 	0,  // 5: kpng.plan.v1.ServiceRef.family:type_name -> kpng.plan.v1.Family
 	0,  // 6: kpng.plan.v1.NodePlan.family:type_name -> kpng.plan.v1.Family
 	0,  // 7: kpng.plan.v1.ServicePlan.family:type_name -> kpng.plan.v1.Family
-	13, // 8: kpng.plan.v1.ServicePlan.ports:type_name -> kpng.plan.v1.ServicePort
-	12, // 9: kpng.plan.v1.ServicePlan.health_check:type_name -> kpng.plan.v1.HealthCheck
-	1,  // 10: kpng.plan.v1.ServicePort.protocol:type_name -> kpng.plan.v1.Protocol
-	14, // 11: kpng.plan.v1.ServicePort.cluster:type_name -> kpng.plan.v1.Endpoint
-	14, // 12: kpng.plan.v1.ServicePort.local:type_name -> kpng.plan.v1.Endpoint
-	14, // 13: kpng.plan.v1.ServicePort.answering:type_name -> kpng.plan.v1.Endpoint
-	15, // 14: kpng.plan.v1.ServicePort.frontends:type_name -> kpng.plan.v1.Frontend
-	2,  // 15: kpng.plan.v1.Frontend.kind:type_name -> kpng.plan.v1.FrontendKind
-	16, // 16: kpng.plan.v1.Frontend.pod:type_name -> kpng.plan.v1.Route
-	16, // 17: kpng.plan.v1.Frontend.node:type_name -> kpng.plan.v1.Route
-	16, // 18: kpng.plan.v1.Frontend.outside:type_name -> kpng.plan.v1.Route
-	3,  // 19: kpng.plan.v1.Route.action:type_name -> kpng.plan.v1.Action
-	4,  // 20: kpng.plan.v1.Route.set:type_name -> kpng.plan.v1.EndpointSet
-	5,  // 21: kpng.plan.v1.PlanService.Watch:input_type -> kpng.plan.v1.WatchRequest
-	6,  // 22: kpng.plan.v1.PlanService.Watch:output_type -> kpng.plan.v1.WatchResponse
-	22, // [22:23] is the sub-list for method output_type
-	21, // [21:22] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	14, // 8: kpng.plan.v1.ServicePlan.ports:type_name -> kpng.plan.v1.ServicePort
+	13, // 9: kpng.plan.v1.ServicePlan.health_check:type_name -> kpng.plan.v1.HealthCheck
+	12, // 10: kpng.plan.v1.ServicePlan.whole:type_name -> kpng.plan.v1.WholeAddress
+	16, // 11: kpng.plan.v1.WholeAddress.frontends:type_name -> kpng.plan.v1.Frontend
+	1,  // 12: kpng.plan.v1.ServicePort.protocol:type_name -> kpng.plan.v1.Protocol
+	15, // 13: kpng.plan.v1.ServicePort.cluster:type_name -> kpng.plan.v1.Endpoint
+	15, // 14: kpng.plan.v1.ServicePort.local:type_name -> kpng.plan.v1.Endpoint
+	15, // 15: kpng.plan.v1.ServicePort.answering:type_name -> kpng.plan.v1.Endpoint
+	16, // 16: kpng.plan.v1.ServicePort.frontends:type_name -> kpng.plan.v1.Frontend
+	2,  // 17: kpng.plan.v1.Frontend.kind:type_name -> kpng.plan.v1.FrontendKind
+	17, // 18: kpng.plan.v1.Frontend.pod:type_name -> kpng.plan.v1.Route
+	17, // 19: kpng.plan.v1.Frontend.node:type_name -> kpng.plan.v1.Route
+	17, // 20: kpng.plan.v1.Frontend.outside:type_name -> kpng.plan.v1.Route
+	3,  // 21: kpng.plan.v1.Route.action:type_name -> kpng.plan.v1.Action
+	4,  // 22: kpng.plan.v1.Route.set:type_name -> kpng.plan.v1.EndpointSet
+	5,  // 23: kpng.plan.v1.PlanService.Watch:input_type -> kpng.plan.v1.WatchRequest
+	6,  // 24: kpng.plan.v1.PlanService.Watch:output_type -> kpng.plan.v1.WatchResponse
+	24, // [24:25] is the sub-list for method output_type
+	23, // [23:24] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_kpng_plan_v1_plan_proto_init() }
@@ -1448,7 +1557,7 @@ func file_kpng_plan_v1_plan_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kpng_plan_v1_plan_proto_rawDesc), len(file_kpng_plan_v1_plan_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

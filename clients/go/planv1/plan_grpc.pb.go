@@ -14,6 +14,11 @@
 //    chosen and `hairpin` contains it. With affinity, all packets from one source address to a Service port go to the
 //    same endpoint, as long as the set contains it.
 //
+// If there is no frontend, and the destination is none of the node's own addresses, look for a frontend of
+// `ServicePlan.whole` with the destination address, whatever the protocol and port are, and do the same; the port does
+// not change. ICMP errors about a connection follow the connection. A program that cannot do this ignores `whole`, and
+// should say so.
+//
 // Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
 // any other address in `NodePlan.service_cidrs` are dropped.
 

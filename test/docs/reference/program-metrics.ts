@@ -7,7 +7,7 @@ import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-
 import { createBackendMetrics, observeKnownNode } from "@kpng/backend-kit/observe/backend-metrics.ts";
 import { ProxyHealth, proxyObserveTasks } from "@kpng/backend-kit/observe/proxy-health.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import { ClashReport } from "@kpng/backend-kit/proxy/family-planner.ts";
+import { ClashReport, UnservedReport } from "@kpng/backend-kit/proxy/family-planner.ts";
 import { countRepairs, driftCheck } from "@kpng/backend-kit/proxy/proxy-task.ts";
 import { registerTrafficMetrics, TrafficLimit, TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { Health } from "@kpng/process/health/health.ts";
@@ -70,6 +70,7 @@ const groups: Readonly<Record<string, Register>> = {
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });
     new ClashReport(log, registry);
+    new UnservedReport(log, registry);
     countRepairs(registry, []);
     registerDriftCheck(registry);
     const parts = { proxyHealth: new ProxyHealth({ families: [] }), health: new Health(), metrics: registry };

@@ -1,5 +1,5 @@
 import { type Family, families } from "@kpng/model/address.ts";
-import type { NodeView } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { Backoff } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
@@ -14,7 +14,7 @@ import {
   type Frontends,
   familyOfFrontend,
   groupOf,
-  hasUdpPort,
+  hasUdpFrontend,
   isStale,
   type UdpFlow,
   type UdpListeners,
@@ -35,6 +35,8 @@ interface StaleFlowCleanerOptions {
   readonly prepare?: (() => Promise<void>) | undefined;
   /** Returns the current listeners of a proxy that carries traffic. Default: none. */
   readonly listeners?: (() => UdpListeners) | undefined;
+  /** See `RuleSet`. Default false. */
+  readonly servesWholeAddresses?: boolean | undefined;
   /** Default {@link createConntrackTool}. */
   readonly tool?: ConntrackTool | undefined;
 }
@@ -154,11 +156,11 @@ export class StaleFlowCleaner {
     const isConcerned = this.#concernsUdp(view, changed);
     if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
     const listeners = this.#options.listeners?.();
-    const present = udpFrontends(view, listeners);
+    const present = this.#udpFrontends(view, listeners);
     const now = new Set(present.keys());
     this.#gone = this.#gone.union(this.#present).difference(now);
     this.#present = now;
-    this.#udpServices = new Set([...view.services].filter(([, service]) => hasUdpPort(service)).map(([key]) => key));
+    this.#udpServices = new Set([...view.services].filter(([, service]) => this.#hasUdp(service)).map(([key]) => key));
     if (isConcerned) for (const family of families) this.#due.add(family);
     let deletedCount = 0;
     try {
@@ -177,9 +179,18 @@ export class StaleFlowCleaner {
   }
 
   #concernsUdp(view: NodeView, changed: ReadonlySet<ServiceKey> | "all"): boolean {
-    if (changed === "all") return this.#udpServices.size > 0 || [...view.services.values()].some(hasUdpPort);
-    for (const key of changed) if (this.#udpServices.has(key) || hasUdpPort(view.services.get(key))) return true;
+    const hasUdp = (service: ServiceView | undefined): boolean => this.#hasUdp(service);
+    if (changed === "all") return this.#udpServices.size > 0 || [...view.services.values()].some(hasUdp);
+    for (const key of changed) if (this.#udpServices.has(key) || hasUdp(view.services.get(key))) return true;
     return false;
+  }
+
+  #hasUdp(service: ServiceView | undefined): boolean {
+    return hasUdpFrontend(service, this.#options.servesWholeAddresses === true);
+  }
+
+  #udpFrontends(view: NodeView, listeners: UdpListeners | undefined): Frontends["present"] {
+    return udpFrontends(view, listeners, this.#options.servesWholeAddresses === true);
   }
 
   #hasFrontends(family: Family): boolean {
@@ -200,7 +211,7 @@ export class StaleFlowCleaner {
     const latest = this.#newest ?? view;
     const listeners = this.#options.listeners?.();
     const isSame = latest === view;
-    const current = isSame ? frontends : { ...frontends, listeners, present: udpFrontends(latest, listeners) };
+    const current = isSame ? frontends : { ...frontends, listeners, present: this.#udpFrontends(latest, listeners) };
     const count = await this.#tool.deleteUdp(
       [...stale.values()].filter((flow) => isStale(flow, current)),
       signal,

@@ -197,3 +197,42 @@ test("a missing tool and a failing tool are named in the error", async () => {
   const { program } = play("echo 'Operation failed: not permitted' >&2; exit 1");
   await expect(visit(program)).rejects.toThrow(/^\[CONNTRACK_FAILED\] .* -L failed \(exit 1\): Operation failed/);
 });
+
+const wholeView = view([
+  service("a/all", {
+    ...{ mapIP: true, isHeadless: true, ips: [], ports: [], externalIPs: ["198.51.100.9", "10.0.0.1"] },
+    endpoints: [
+      endpoint("10.1.0.1"),
+      endpoint("10.1.0.2", { conditions: terminating }),
+      endpoint("10.1.0.3", { conditions: dead }),
+    ],
+  }),
+  service("a/dns", {
+    ...{ ips: ["10.96.0.2"], externalIPs: ["198.51.100.9"], ports: [port(53, { protocol: "UDP", targetPort: 5353 })] },
+    endpoints: [endpoint("10.1.0.8")],
+  }),
+]);
+
+test.each([
+  { what: "to an endpoint at the same port", text: "198.51.100.9 4000 -> 10.1.0.1 4000", stale: false },
+  { what: "to one that terminates", text: "198.51.100.9 4000 -> 10.1.0.2 4000", stale: false },
+  { what: "to a dead one", text: "198.51.100.9 4000 -> 10.1.0.3 4000", stale: true },
+  { what: "to another port of an endpoint", text: "198.51.100.9 4000 -> 10.1.0.1 4001", stale: true },
+  { what: "from before the rules", text: "198.51.100.9 4000 -> 198.51.100.9 4000", stale: true },
+  { what: "to a port of another Service there", text: "198.51.100.9 53 -> 10.1.0.8 5353", stale: false },
+  {
+    what: "to that port, and to an endpoint of the whole address",
+    text: "198.51.100.9 53 -> 10.1.0.1 53",
+    stale: true,
+  },
+  { what: "to an address of the node", text: "10.0.0.1 4000 -> 10.0.0.1 4000", stale: false },
+])("a flow to a whole address, $what: stale is $stale", ({ text, stale }) => {
+  const none: ReadonlySet<string> = new Set();
+  const served = { present: udpFrontends(wholeView, undefined, true), gone: none, isNodePortAddress };
+  expect(isStale(flow(text), served)).toBe(stale);
+  // A proxy that does not serve whole addresses leaves their flows alone.
+  const ports = { present: udpFrontends(wholeView), gone: none, isNodePortAddress };
+  expect(isStale(flow(text), ports)).toBe(stale && text.includes(" 53 "));
+  const removed = { ...served, present: new Map(), gone: new Set(served.present.keys()) };
+  expect(isStale(flow(text), removed)).toBe(!text.includes("-> 198") && !text.startsWith("10.0.0.1"));
+});

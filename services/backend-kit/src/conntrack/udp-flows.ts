@@ -2,7 +2,7 @@ import { type Family, families, parseAddress, withoutDottedIPv6 } from "@kpng/mo
 import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import { type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
-import { planService } from "@kpng/service-plan/plan-service.ts";
+import { answeringAddresses, planService } from "@kpng/service-plan/plan-service.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { describeEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
 import { BackendError } from "../types/backend-error.ts";
@@ -39,7 +39,14 @@ export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): 
     keys.push(nodePort);
   }
   // An address of the node may also be an external IP; then the endpoints of both frontends are valid.
-  const known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
+  let known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
+  // A whole address gets what the frontends of ports leave, except at addresses of the node.
+  const whole = wholeFrontend(destination);
+  const isWhole = known.length === 0 && (frontends.present.has(whole) || frontends.gone.has(whole));
+  if (isWhole && !frontends.isNodePortAddress(destination)) {
+    if (frontends.present.get(whole)?.has(`${replySource} *`) === true) return replySourcePort !== destinationPort;
+    known = [whole];
+  }
   const isTranslated = replySource !== destination || replySourcePort !== destinationPort;
   if (known.length === 0) return isTranslated && listeners?.has(`${replySource} ${replySourcePort}`) === true;
   const servers = known.map((key) => frontends.present.get(key)).filter((set) => set !== undefined);
@@ -57,7 +64,7 @@ export function groupOf({ destination, destinationPort, replySource, replySource
 
 /**
  * Identifies a UDP frontend: an address and port at which a Service receives datagrams. *Shape:* `10.96.0.10 53` for an
- * IP of the Service; `v6 * 30053` for its node port on all node-port addresses of a family.
+ * IP of the Service; `v6 * 30053` for its node port on all node-port addresses of a family; `10.96.0.10 as a whole`.
  */
 export type FrontendKey = string;
 
@@ -74,6 +81,9 @@ export type UdpListeners = ReadonlyMap<string, FrontendKey>;
 export const ipFrontend = (address: string, port: number): FrontendKey => `${address} ${port}`;
 /** Returns the key of a frontend at a node port. */
 export const nodePortFrontend = (family: Family, port: number): FrontendKey => `${family} * ${port}`;
+
+/** Returns the key of a whole address, at the ports that have no other frontend. */
+const wholeFrontend = (address: string): FrontendKey => `${address} as a whole`;
 
 /** Returns the IP family of a frontend. */
 export function familyOfFrontend(key: FrontendKey): Family {
@@ -95,19 +105,25 @@ export function familyOfFrontend(key: FrontendKey): Family {
  * *Source:* kube-proxy `conntrack/cleanup.go`; it skips frontends without serving endpoints, however, and therefore
  * leaves their flows pointing at dead pods.
  *
+ * `servesWholeAddresses`: the proxy serves whole addresses, so that it is responsible for their flows at all ports.
+ *
  * The `listeners` of a proxy that carries traffic also count as servers. A flow that an earlier proxy sent directly to
  * an endpoint stays there.
  *
  * Pure; O(Services + endpoints of Services with UDP ports).
  */
-export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()): ReadonlyMap<FrontendKey, Servers> {
+export function udpFrontends(
+  view: NodeView,
+  listeners: UdpListeners = new Map(),
+  servesWholeAddresses = false,
+): ReadonlyMap<FrontendKey, Servers> {
   const frontends = new Map<FrontendKey, Set<string>>();
   const add = (key: FrontendKey, servers: Iterable<string>): void => {
     const all = frontends.get(key) ?? new Set();
     frontends.set(key, all);
     for (const server of servers) all.add(server);
   };
-  const services = [...view.services.values()].filter(hasUdpPort);
+  const services = [...view.services.values()].filter((item) => hasUdpFrontend(item, servesWholeAddresses));
   for (const family of families) {
     const claims = new FrontendClaims();
     for (const { service } of services) claims.put(planService({ service, endpoints: [] }, claimingNode(family)));
@@ -122,6 +138,11 @@ export function udpFrontends(view: NodeView, listeners: UdpListeners = new Map()
           if (isOwned(address, port.port)) add(ipFrontend(address, port.port), servers);
         }
         if (isOwned(undefined, port.nodePort)) add(nodePortFrontend(family, port.nodePort), servers);
+      }
+      const whole = servesWholeAddresses ? planService(serviceView, claimingNode(family)).whole : undefined;
+      const answering = whole === undefined ? [] : answeringAddresses(serviceView, family).map((each) => `${each} *`);
+      for (const frontend of whole?.frontends ?? []) {
+        if (claims.ownerOf(frontendId(frontend)) === key) add(wholeFrontend(frontend.address), answering);
       }
     }
   }
@@ -145,9 +166,11 @@ function claimingNode(family: Family): NodePlan {
   };
 }
 
-/** Returns true if a Service has a UDP port. */
-export function hasUdpPort(service: ServiceItem | undefined): boolean {
-  return service?.service.ports.some((port) => port.protocol === "UDP") ?? false;
+/** Returns true if a Service may receive datagrams: at a UDP port, or at whole addresses if the proxy serves them. */
+export function hasUdpFrontend(item: ServiceItem | undefined, servesWholeAddresses: boolean): boolean {
+  if (item === undefined) return false;
+  const { ports, mapIP } = item.service;
+  return ports.some((port) => port.protocol === "UDP") || (servesWholeAddresses && mapIP);
 }
 
 function addressesOf({ service }: ServiceView, family: Family): readonly string[] {

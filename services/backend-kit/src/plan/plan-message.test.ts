@@ -3,6 +3,7 @@ import {
   Action,
   EndpointSet,
   FrontendKind,
+  type Frontend as FrontendMessage,
   type Route as RouteMessage,
   type ServicePlan as ServicePlanMessage,
   WatchResponseSchema,
@@ -23,7 +24,18 @@ function read(line: string) {
 }
 
 /** A plan made from a message only, by what the proto file says about its fields. */
-function planOf({ namespace, name, ports, hairpin, healthCheck }: ServicePlanMessage): ServicePlan {
+function planOf({ namespace, name, ports, whole, hairpin, healthCheck }: ServicePlanMessage): ServicePlan {
+  const frontendsOf = (frontends: readonly FrontendMessage[], protocol: string | undefined) =>
+    frontends.map((frontend) => ({
+      ...frontend,
+      kind: kinds[frontend.kind],
+      address: frontend.address || undefined,
+      protocol,
+      port: frontend.port || undefined,
+      sources: frontend.sources.length === 0 ? undefined : { ranges: frontend.sources, ownAddresses: [] },
+      routes: { pod: routeOf(frontend.pod), node: routeOf(frontend.node), outside: routeOf(frontend.outside) },
+    }));
+  const endpointsOf = (addresses: readonly string[]) => addresses.map((address) => ({ address }));
   return {
     key: `${namespace}/${name}`,
     family: "v4",
@@ -34,15 +46,13 @@ function planOf({ namespace, name, ports, hairpin, healthCheck }: ServicePlanMes
       protocol: protocols[port.protocol],
       affinitySeconds: port.affinitySeconds || undefined,
       sets: port,
-      frontends: port.frontends.map((frontend) => ({
-        ...frontend,
-        kind: kinds[frontend.kind],
-        address: frontend.address || undefined,
-        protocol: protocols[port.protocol],
-        sources: frontend.sources.length === 0 ? undefined : { ranges: frontend.sources, ownAddresses: [] },
-        routes: { pod: routeOf(frontend.pod), node: routeOf(frontend.node), outside: routeOf(frontend.outside) },
-      })),
+      frontends: frontendsOf(port.frontends, protocols[port.protocol]),
     })),
+    whole: whole && {
+      affinitySeconds: whole.affinitySeconds || undefined,
+      sets: { cluster: endpointsOf(whole.cluster), local: endpointsOf(whole.local) },
+      frontends: frontendsOf(whole.frontends, undefined),
+    },
   } as ServicePlan;
 }
 
@@ -87,6 +97,23 @@ test("a UDP port names the endpoints that still answer, also if they get no new 
   const [first] = operation.value.ports;
   expect(first?.cluster.map(({ address }) => address)).toEqual(["10.1.0.1"]);
   expect(first?.answering.map(({ address }) => address)).toEqual(["10.1.0.1", "10.1.0.2"]);
+});
+
+test("whole addresses come in a field of their own, which the line of another Service does not have", () => {
+  const line = (mapIP: boolean): string => {
+    const drains = endpoint("10.1.0.2", {
+      use: { cluster: false, local: false },
+      conditions: { ready: false, serving: true, terminating: true },
+    });
+    const view = service("a/all", { mapIP, ports: [port(80)], endpoints: [endpoint("10.1.0.1"), drains] });
+    return operationLine(serviceOperation(planService(view, nodePlan()), view));
+  };
+  const { whole, ...others } = JSON.parse(line(true)).service;
+  expect({ service: others }).toEqual(JSON.parse(line(false)));
+  expect(whole).toMatchObject({
+    ...{ cluster: ["10.1.0.1"], local: [], answering: ["10.1.0.1", "10.1.0.2"] },
+    frontends: [{ kind: "FRONTEND_KIND_CLUSTER_IP", address: "10.96.0.10", port: 0 }],
+  });
 });
 
 test.each([

@@ -11,8 +11,15 @@ import {
 } from "@kpng/model/gen/kpng/plan/v1/plan_pb.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { type Protocol, type ServiceKey, serviceKey, splitServiceKey } from "@kpng/model/service.ts";
-import { answeringEndpoints } from "@kpng/service-plan/plan-service.ts";
-import type { Frontend, NodePlan, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { answeringAddresses, answeringEndpoints } from "@kpng/service-plan/plan-service.ts";
+import type {
+  Frontend,
+  NodePlan,
+  Route,
+  ServicePlan,
+  WholeAddressPlan,
+  WholeFrontend,
+} from "@kpng/service-plan/service-plan.ts";
 
 // Plans as messages of proto/kpng/plan/v1, which explains their fields, for programs outside this repository. Pure.
 
@@ -106,7 +113,7 @@ function podTraffic({ podTraffic: traffic }: NodePlan) {
 }
 
 function serviceFields(plan: ServicePlan, view: ServiceView | undefined) {
-  const { key, family, ports, hairpin, healthCheck } = plan;
+  const { key, family, ports, whole, hairpin, healthCheck } = plan;
   return {
     ...splitServiceKey(key),
     family: families[family],
@@ -122,10 +129,25 @@ function serviceFields(plan: ServicePlan, view: ServiceView | undefined) {
     })),
     hairpin: [...hairpin],
     ...(healthCheck === undefined ? {} : { healthCheck }),
+    ...(whole === undefined ? {} : { whole: wholeFields(whole, view, family) }),
   };
 }
 
-function frontendFields({ kind, address = "", port, sources, routes }: Frontend, family: Family) {
+function wholeFields(
+  { affinitySeconds = 0, sets, frontends }: WholeAddressPlan,
+  view: ServiceView | undefined,
+  family: Family,
+) {
+  return {
+    affinitySeconds,
+    cluster: sets.cluster.map(({ address }) => address),
+    local: sets.local.map(({ address }) => address),
+    answering: [...answeringAddresses(view, family)],
+    frontends: frontends.map((frontend) => frontendFields(frontend, family)),
+  };
+}
+
+function frontendFields({ kind, address = "", port = 0, sources, routes }: Frontend | WholeFrontend, family: Family) {
   const own = (sources?.ownAddresses ?? []).map((each) => `${each}/${family === "v4" ? 32 : 128}`);
   return {
     kind: frontendKinds[kind],

@@ -164,6 +164,7 @@ export function* framed({ revision, isWhole, operations }: PlanBatch): Generator
 
 /** A rule set that installs nothing: its rules are the plans themselves. */
 class CollectingRuleSet implements RuleSet {
+  readonly servesWholeAddresses = true;
   readonly family: Family;
   readonly #state: PlanState;
 

@@ -28,6 +28,8 @@ interface AfterCommitOptions {
   readonly carriesTraffic: boolean;
   /** See `OpenRuleSets.udpListeners`. */
   readonly udpListeners: (() => UdpListeners) | undefined;
+  /** See `RuleSet`. */
+  readonly servesWholeAddresses: boolean;
 }
 
 /**
@@ -44,10 +46,10 @@ export class AfterCommit {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
     const prepare = () => this.#setConntrackLimits();
-    const { carriesTraffic, udpListeners: listeners } = options;
+    const { carriesTraffic, udpListeners: listeners, servesWholeAddresses } = options;
     const hasFlows = !carriesTraffic || listeners !== undefined;
     this.#cleaner = hasFlows
-      ? new StaleFlowCleaner({ log, metrics, health, errorDelayMs, prepare, listeners })
+      ? new StaleFlowCleaner({ log, metrics, health, errorDelayMs, prepare, listeners, servesWholeAddresses })
       : undefined;
     this.#servers = new HealthCheckServers({
       log,

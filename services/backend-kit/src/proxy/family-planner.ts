@@ -35,12 +35,16 @@ export class FamilyPlanner {
   readonly #family: Family;
   #claims = new FrontendClaims();
   readonly #omitted = new Map<ServiceKey, number>();
+  readonly #servesWholeAddresses: boolean;
+  readonly #unserved = new Set<ServiceKey>();
   /** The last node plan as JSON, by which it is compared; "" before the first. */
   #nodeText = "";
 
-  constructor(settings: ProxySettings, family: Family) {
+  /** `servesWholeAddresses`: see `RuleSet`. */
+  constructor(settings: ProxySettings, family: Family, servesWholeAddresses: boolean) {
     this.#settings = settings;
     this.#family = family;
+    this.#servesWholeAddresses = servesWholeAddresses;
   }
 
   /** Frontends that several Services claim. */
@@ -51,6 +55,11 @@ export class FamilyPlanner {
   /** Services with too many external IPs, each with the number of external IPs that are not served. */
   get omitted(): ReadonlyMap<ServiceKey, number> {
     return this.#omitted;
+  }
+
+  /** Services that ask for whole addresses, which the rule set does not serve. */
+  get unserved(): ReadonlySet<ServiceKey> {
+    return this.#unserved;
   }
 
   /**
@@ -71,9 +80,14 @@ export class FamilyPlanner {
     const claimed = new Map<ServiceKey, ServicePlan>();
     const make = (key: ServiceKey): ServicePlan | undefined => {
       const service = view.services.get(key);
-      return service === undefined ? undefined : planService(service, node);
+      if (service === undefined) return undefined;
+      const plan = planService(service, node);
+      if (plan.whole === undefined || this.#servesWholeAddresses) return plan;
+      this.#unserved.add(key);
+      return planService({ ...service, service: { ...service.service, mapIP: false } }, node);
     };
     const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
+      this.#unserved.delete(key);
       const plan = make(key);
       if (plan?.omittedExternalIPs === undefined) this.#omitted.delete(key);
       else this.#omitted.set(key, plan.omittedExternalIPs);
@@ -104,12 +118,42 @@ export class FamilyPlanner {
     }
     this.#claims = new FrontendClaims();
     this.#omitted.clear();
+    this.#unserved.clear();
     let count = 0;
     for (const key of view.services.keys()) {
       claim(key);
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
     return { plan, touched: "all" };
+  }
+}
+
+/**
+ * Reports Services that ask for whole addresses (`Service.mapIP`) on a node whose rules do not serve them. Each is logged
+ * once, and again after it no longer asked.
+ */
+export class UnservedReport {
+  readonly #log: Log;
+  readonly #gauge: Gauge;
+  #reported: ReadonlySet<ServiceKey> = new Set();
+
+  constructor(log: Log, registry: Registry | undefined) {
+    this.#log = log;
+    this.#gauge = new Gauge({
+      name: "kpng_backend_unserved_whole_addresses",
+      help: "Services that ask for whole addresses (annotation kpng.dev/map-ip), of which this backend serves only the ports",
+      registers: registry === undefined ? [] : [registry],
+    });
+  }
+
+  /** Reports the Services that are currently not served as they ask. */
+  report(unserved: ReadonlySet<ServiceKey>): void {
+    for (const service of unserved) {
+      if (this.#reported.has(service)) continue;
+      this.#log.error("a Service asks for whole addresses: this backend serves only its ports", { service });
+    }
+    this.#reported = unserved;
+    this.#gauge.set(unserved.size);
   }
 }
 

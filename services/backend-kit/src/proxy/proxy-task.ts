@@ -73,7 +73,11 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const { carriesTraffic = false } = proxy;
-  const after = new AfterCommit({ name, nodePorts, context, options, carriesTraffic, udpListeners, ...host });
+  const servesWholeAddresses = ruleSets.some((ruleSet) => ruleSet.servesWholeAddresses === true);
+  const after = new AfterCommit({
+    ...{ name, nodePorts, context, options, carriesTraffic, udpListeners, servesWholeAddresses },
+    ...host,
+  });
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
     const { view, isFromDisk = false, isAfterReboot = false } = update;

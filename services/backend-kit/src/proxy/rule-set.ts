@@ -35,6 +35,11 @@ export interface FamilyPlan {
 export interface RuleSet<Change extends RuleChange = RuleChange> {
   readonly family: Family;
   /**
+   * True if the rules serve `ServicePlan.whole`: all ports and protocols of an address. Otherwise plans come without it,
+   * and Services that ask for it are reported as not served. Default false.
+   */
+  readonly servesWholeAddresses?: boolean | undefined;
+  /**
    * Installs a plan. Only Services in `touched` may differ from the last successful call; "all" also compares
    * everything with the kernel. `touched` is "all" whenever `plan.node` differs.
    *

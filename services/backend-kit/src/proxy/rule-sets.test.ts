@@ -36,7 +36,7 @@ function start(options: ParsedOptions = {}) {
     await rules.sync(view(services), new Set(services.map((one) => serviceKey(one.service))), stages);
     return lines.slice(before).map(({ level, frontend, served, shadowed }) => [level, frontend, served, shadowed]);
   };
-  return { sync, registry, rules, v4: ruleSets[0], v6: ruleSets[1], outcomes, addresses };
+  return { sync, registry, rules, lines, v4: ruleSets[0], v6: ruleSets[1], outcomes, addresses };
 }
 
 const at = (path: string, parts: ServiceParts = {}): ServiceView => service(path, { ...ready, ...parts });
@@ -246,4 +246,21 @@ test("a sync plans each touched Service once", async () => {
   planned = 0;
   await rules.sync(view(services), new Set(["a/web", "b/web"]), stages);
   expect(planned).toBe(once);
+});
+
+test("a Service that asks for whole addresses is reported once if the rules serve only ports, and gets its ports", async () => {
+  const { rules, registry, lines, v4 } = start();
+  const owner = at("a/all", { mapIP: true });
+  const sync = (services: readonly ServiceView[]) => rules.sync(view(services), new Set(["a/all"] as const), stages);
+  const count = async () =>
+    (await registry.getSingleMetric("kpng_backend_unserved_whole_addresses")?.get())?.values[0]?.value;
+  await sync([owner]);
+  await sync([owner, at("b/web", { ips: ["10.96.0.11"] })]);
+  expect(lines.map(({ msg, service: name }) => [msg, name])).toEqual([
+    ["a Service asks for whole addresses: this backend serves only its ports", "a/all"],
+  ]);
+  expect(await count()).toBe(1);
+  expect(v4.lines.get("a/all")).toBe("a/all 10.96.0.10:80/TCP");
+  await sync([at("a/all")]);
+  expect(await count()).toBe(0);
 });

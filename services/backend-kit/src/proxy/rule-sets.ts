@@ -8,7 +8,7 @@ import type { Registry } from "prom-client";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
-import { ClashReport, FamilyPlanner, type PlanUpdate } from "./family-planner.ts";
+import { ClashReport, FamilyPlanner, type PlanUpdate, UnservedReport } from "./family-planner.ts";
 import type { RuleChange, RuleList, RuleSet } from "./rule-set.ts";
 
 /** Outcome of a sync or repair of all families. */
@@ -42,6 +42,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];
   readonly #members: readonly FamilyRules<Change>[];
   readonly #clashes: ClashReport;
+  readonly #unserved: UnservedReport;
   readonly #forgetAddresses: () => void;
   /** The newest view. */
   #view: NodeView | undefined;
@@ -51,6 +52,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     this.#ruleSets = ruleSets;
     this.#forgetAddresses = options.forgetAddresses ?? (() => undefined);
     this.#clashes = new ClashReport(options.log, options.metrics);
+    this.#unserved = new UnservedReport(options.log, options.metrics);
     this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses }));
   }
 
@@ -99,6 +101,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   async #each(work: (member: FamilyRules<Change>) => Promise<Failure>): Promise<RulesOutcomes> {
     const failures = await Promise.all(this.#members.map(work));
     this.#clashes.report(this.#members.flatMap(({ clashes }) => clashes));
+    this.#unserved.report(new Set(this.#members.flatMap(({ unserved }) => [...unserved])));
     return {
       inForce: this.#members.filter((_, at) => failures[at] === undefined).map(({ family }) => family),
       failure: failures.find((failure) => failure !== undefined),
@@ -161,7 +164,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 
   constructor(options: FamilyRulesOptions<Change>) {
     this.#options = options;
-    this.#planner = new FamilyPlanner(options.settings, options.ruleSet.family);
+    const { settings, ruleSet } = options;
+    this.#planner = new FamilyPlanner(settings, ruleSet.family, ruleSet.servesWholeAddresses === true);
   }
 
   get family(): Family {
@@ -170,6 +174,10 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 
   get clashes(): readonly Clash[] {
     return this.#planner.clashes;
+  }
+
+  get unserved(): ReadonlySet<ServiceKey> {
+    return this.#planner.unserved;
   }
 
   inspect(): InspectedRules {

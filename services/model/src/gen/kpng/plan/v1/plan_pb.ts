@@ -14,6 +14,11 @@
 //    chosen and `hairpin` contains it. With affinity, all packets from one source address to a Service port go to the
 //    same endpoint, as long as the set contains it.
 //
+// If there is no frontend, and the destination is none of the node's own addresses, look for a frontend of
+// `ServicePlan.whole` with the destination address, whatever the protocol and port are, and do the same; the port does
+// not change. ICMP errors about a connection follow the connection. A program that cannot do this ignores `whole`, and
+// should say so.
+//
 // Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
 // any other address in `NodePlan.service_cidrs` are dropped.
 
@@ -29,7 +34,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/plan/v1/plan.proto.
  */
 export const file_kpng_plan_v1_plan: GenFile = /*@__PURE__*/
-  fileDesc("ChdrcG5nL3BsYW4vdjEvcGxhbi5wcm90bxIMa3BuZy5wbGFuLnYxIg4KDFdhdGNoUmVxdWVzdCLoAQoNV2F0Y2hSZXNwb25zZRIkCgVyZXNldBgBIAEoCzITLmtwbmcucGxhbi52MS5SZXNldEgAEiYKBG5vZGUYAiABKAsyFi5rcG5nLnBsYW4udjEuTm9kZVBsYW5IABIsCgdzZXJ2aWNlGAMgASgLMhkua3BuZy5wbGFuLnYxLlNlcnZpY2VQbGFuSAASKgoGZGVsZXRlGAQgASgLMhgua3BuZy5wbGFuLnYxLlNlcnZpY2VSZWZIABIiCgRzeW5jGAUgASgLMhIua3BuZy5wbGFuLnYxLlN5bmNIAEILCglvcGVyYXRpb24iBwoFUmVzZXQiGAoEU3luYxIQCghyZXZpc2lvbhgBIAEoBCJTCgpTZXJ2aWNlUmVmEhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEiQKBmZhbWlseRgDIAEoDjIULmtwbmcucGxhbi52MS5GYW1pbHki+gEKCE5vZGVQbGFuEiQKBmZhbWlseRgBIAEoDjIULmtwbmcucGxhbi52MS5GYW1pbHkSEgoIcG9kX2NpZHIYAiABKAlIABIXCg1wb2RfaW50ZXJmYWNlGAMgASgJSAASHgoUcG9kX2ludGVyZmFjZV9wcmVmaXgYBCABKAlIABIiChppc19hbGxfbm9kZV9wb3J0X2FkZHJlc3NlcxgFIAEoCBIbChNub2RlX3BvcnRfYWRkcmVzc2VzGAYgAygJEhQKDG5vZGVfYWRkcmVzcxgHIAEoCRIVCg1zZXJ2aWNlX2NpZHJzGAggAygJQg0KC3BvZF90cmFmZmljIsABCgtTZXJ2aWNlUGxhbhIRCgluYW1lc3BhY2UYASABKAkSDAoEbmFtZRgCIAEoCRIkCgZmYW1pbHkYAyABKA4yFC5rcG5nLnBsYW4udjEuRmFtaWx5EigKBXBvcnRzGAQgAygLMhkua3BuZy5wbGFuLnYxLlNlcnZpY2VQb3J0Eg8KB2hhaXJwaW4YBSADKAkSLwoMaGVhbHRoX2NoZWNrGAYgASgLMhkua3BuZy5wbGFuLnYxLkhlYWx0aENoZWNrIjQKC0hlYWx0aENoZWNrEgwKBHBvcnQYASABKA0SFwoPbG9jYWxfZW5kcG9pbnRzGAIgASgNIpMCCgtTZXJ2aWNlUG9ydBIMCgRuYW1lGAEgASgJEigKCHByb3RvY29sGAIgASgOMhYua3BuZy5wbGFuLnYxLlByb3RvY29sEgwKBHBvcnQYAyABKA0SGAoQYWZmaW5pdHlfc2Vjb25kcxgEIAEoDRInCgdjbHVzdGVyGAUgAygLMhYua3BuZy5wbGFuLnYxLkVuZHBvaW50EiUKBWxvY2FsGAYgAygLMhYua3BuZy5wbGFuLnYxLkVuZHBvaW50EikKCWFuc3dlcmluZxgHIAMoCzIWLmtwbmcucGxhbi52MS5FbmRwb2ludBIpCglmcm9udGVuZHMYCCADKAsyFi5rcG5nLnBsYW4udjEuRnJvbnRlbmQiKQoIRW5kcG9pbnQSDwoHYWRkcmVzcxgBIAEoCRIMCgRwb3J0GAIgASgNIs8BCghGcm9udGVuZBIoCgRraW5kGAEgASgOMhoua3BuZy5wbGFuLnYxLkZyb250ZW5kS2luZBIPCgdhZGRyZXNzGAIgASgJEgwKBHBvcnQYAyABKA0SDwoHc291cmNlcxgEIAMoCRIgCgNwb2QYBSABKAsyEy5rcG5nLnBsYW4udjEuUm91dGUSIQoEbm9kZRgGIAEoCzITLmtwbmcucGxhbi52MS5Sb3V0ZRIkCgdvdXRzaWRlGAcgASgLMhMua3BuZy5wbGFuLnYxLlJvdXRlIm0KBVJvdXRlEiQKBmFjdGlvbhgBIAEoDjIULmtwbmcucGxhbi52MS5BY3Rpb24SJgoDc2V0GAIgASgOMhkua3BuZy5wbGFuLnYxLkVuZHBvaW50U2V0EhYKDmlzX21hc3F1ZXJhZGVkGAMgASgIKkIKBkZhbWlseRIWChJGQU1JTFlfVU5TUEVDSUZJRUQQABIPCgtGQU1JTFlfSVBWNBABEg8KC0ZBTUlMWV9JUFY2EAIqWwoIUHJvdG9jb2wSGAoUUFJPVE9DT0xfVU5TUEVDSUZJRUQQABIQCgxQUk9UT0NPTF9UQ1AQARIQCgxQUk9UT0NPTF9VRFAQAhIRCg1QUk9UT0NPTF9TQ1RQEAMqqwEKDEZyb250ZW5kS2luZBIdChlGUk9OVEVORF9LSU5EX1VOU1BFQ0lGSUVEEAASHAoYRlJPTlRFTkRfS0lORF9DTFVTVEVSX0lQEAESHQoZRlJPTlRFTkRfS0lORF9FWFRFUk5BTF9JUBACEiIKHkZST05URU5EX0tJTkRfTE9BRF9CQUxBTkNFUl9JUBADEhsKF0ZST05URU5EX0tJTkRfTk9ERV9QT1JUEAQqWAoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEhIKDkFDVElPTl9CQUxBTkNFEAESEQoNQUNUSU9OX1JFRlVTRRACEg8KC0FDVElPTl9EUk9QEAMqXQoLRW5kcG9pbnRTZXQSHAoYRU5EUE9JTlRfU0VUX1VOU1BFQ0lGSUVEEAASGAoURU5EUE9JTlRfU0VUX0NMVVNURVIQARIWChJFTkRQT0lOVF9TRVRfTE9DQUwQAjJRCgtQbGFuU2VydmljZRJCCgVXYXRjaBIaLmtwbmcucGxhbi52MS5XYXRjaFJlcXVlc3QaGy5rcG5nLnBsYW4udjEuV2F0Y2hSZXNwb25zZTABQjBaLmdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9wbGFudjFiBnByb3RvMw");
+  fileDesc("ChdrcG5nL3BsYW4vdjEvcGxhbi5wcm90bxIMa3BuZy5wbGFuLnYxIg4KDFdhdGNoUmVxdWVzdCLoAQoNV2F0Y2hSZXNwb25zZRIkCgVyZXNldBgBIAEoCzITLmtwbmcucGxhbi52MS5SZXNldEgAEiYKBG5vZGUYAiABKAsyFi5rcG5nLnBsYW4udjEuTm9kZVBsYW5IABIsCgdzZXJ2aWNlGAMgASgLMhkua3BuZy5wbGFuLnYxLlNlcnZpY2VQbGFuSAASKgoGZGVsZXRlGAQgASgLMhgua3BuZy5wbGFuLnYxLlNlcnZpY2VSZWZIABIiCgRzeW5jGAUgASgLMhIua3BuZy5wbGFuLnYxLlN5bmNIAEILCglvcGVyYXRpb24iBwoFUmVzZXQiGAoEU3luYxIQCghyZXZpc2lvbhgBIAEoBCJTCgpTZXJ2aWNlUmVmEhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEiQKBmZhbWlseRgDIAEoDjIULmtwbmcucGxhbi52MS5GYW1pbHki+gEKCE5vZGVQbGFuEiQKBmZhbWlseRgBIAEoDjIULmtwbmcucGxhbi52MS5GYW1pbHkSEgoIcG9kX2NpZHIYAiABKAlIABIXCg1wb2RfaW50ZXJmYWNlGAMgASgJSAASHgoUcG9kX2ludGVyZmFjZV9wcmVmaXgYBCABKAlIABIiChppc19hbGxfbm9kZV9wb3J0X2FkZHJlc3NlcxgFIAEoCBIbChNub2RlX3BvcnRfYWRkcmVzc2VzGAYgAygJEhQKDG5vZGVfYWRkcmVzcxgHIAEoCRIVCg1zZXJ2aWNlX2NpZHJzGAggAygJQg0KC3BvZF90cmFmZmljIusBCgtTZXJ2aWNlUGxhbhIRCgluYW1lc3BhY2UYASABKAkSDAoEbmFtZRgCIAEoCRIkCgZmYW1pbHkYAyABKA4yFC5rcG5nLnBsYW4udjEuRmFtaWx5EigKBXBvcnRzGAQgAygLMhkua3BuZy5wbGFuLnYxLlNlcnZpY2VQb3J0Eg8KB2hhaXJwaW4YBSADKAkSLwoMaGVhbHRoX2NoZWNrGAYgASgLMhkua3BuZy5wbGFuLnYxLkhlYWx0aENoZWNrEikKBXdob2xlGAcgASgLMhoua3BuZy5wbGFuLnYxLldob2xlQWRkcmVzcyKGAQoMV2hvbGVBZGRyZXNzEhgKEGFmZmluaXR5X3NlY29uZHMYASABKA0SDwoHY2x1c3RlchgCIAMoCRINCgVsb2NhbBgDIAMoCRIRCglhbnN3ZXJpbmcYBCADKAkSKQoJZnJvbnRlbmRzGAUgAygLMhYua3BuZy5wbGFuLnYxLkZyb250ZW5kIjQKC0hlYWx0aENoZWNrEgwKBHBvcnQYASABKA0SFwoPbG9jYWxfZW5kcG9pbnRzGAIgASgNIpMCCgtTZXJ2aWNlUG9ydBIMCgRuYW1lGAEgASgJEigKCHByb3RvY29sGAIgASgOMhYua3BuZy5wbGFuLnYxLlByb3RvY29sEgwKBHBvcnQYAyABKA0SGAoQYWZmaW5pdHlfc2Vjb25kcxgEIAEoDRInCgdjbHVzdGVyGAUgAygLMhYua3BuZy5wbGFuLnYxLkVuZHBvaW50EiUKBWxvY2FsGAYgAygLMhYua3BuZy5wbGFuLnYxLkVuZHBvaW50EikKCWFuc3dlcmluZxgHIAMoCzIWLmtwbmcucGxhbi52MS5FbmRwb2ludBIpCglmcm9udGVuZHMYCCADKAsyFi5rcG5nLnBsYW4udjEuRnJvbnRlbmQiKQoIRW5kcG9pbnQSDwoHYWRkcmVzcxgBIAEoCRIMCgRwb3J0GAIgASgNIs8BCghGcm9udGVuZBIoCgRraW5kGAEgASgOMhoua3BuZy5wbGFuLnYxLkZyb250ZW5kS2luZBIPCgdhZGRyZXNzGAIgASgJEgwKBHBvcnQYAyABKA0SDwoHc291cmNlcxgEIAMoCRIgCgNwb2QYBSABKAsyEy5rcG5nLnBsYW4udjEuUm91dGUSIQoEbm9kZRgGIAEoCzITLmtwbmcucGxhbi52MS5Sb3V0ZRIkCgdvdXRzaWRlGAcgASgLMhMua3BuZy5wbGFuLnYxLlJvdXRlIm0KBVJvdXRlEiQKBmFjdGlvbhgBIAEoDjIULmtwbmcucGxhbi52MS5BY3Rpb24SJgoDc2V0GAIgASgOMhkua3BuZy5wbGFuLnYxLkVuZHBvaW50U2V0EhYKDmlzX21hc3F1ZXJhZGVkGAMgASgIKkIKBkZhbWlseRIWChJGQU1JTFlfVU5TUEVDSUZJRUQQABIPCgtGQU1JTFlfSVBWNBABEg8KC0ZBTUlMWV9JUFY2EAIqWwoIUHJvdG9jb2wSGAoUUFJPVE9DT0xfVU5TUEVDSUZJRUQQABIQCgxQUk9UT0NPTF9UQ1AQARIQCgxQUk9UT0NPTF9VRFAQAhIRCg1QUk9UT0NPTF9TQ1RQEAMqqwEKDEZyb250ZW5kS2luZBIdChlGUk9OVEVORF9LSU5EX1VOU1BFQ0lGSUVEEAASHAoYRlJPTlRFTkRfS0lORF9DTFVTVEVSX0lQEAESHQoZRlJPTlRFTkRfS0lORF9FWFRFUk5BTF9JUBACEiIKHkZST05URU5EX0tJTkRfTE9BRF9CQUxBTkNFUl9JUBADEhsKF0ZST05URU5EX0tJTkRfTk9ERV9QT1JUEAQqWAoGQWN0aW9uEhYKEkFDVElPTl9VTlNQRUNJRklFRBAAEhIKDkFDVElPTl9CQUxBTkNFEAESEQoNQUNUSU9OX1JFRlVTRRACEg8KC0FDVElPTl9EUk9QEAMqXQoLRW5kcG9pbnRTZXQSHAoYRU5EUE9JTlRfU0VUX1VOU1BFQ0lGSUVEEAASGAoURU5EUE9JTlRfU0VUX0NMVVNURVIQARIWChJFTkRQT0lOVF9TRVRfTE9DQUwQAjJRCgtQbGFuU2VydmljZRJCCgVXYXRjaBIaLmtwbmcucGxhbi52MS5XYXRjaFJlcXVlc3QaGy5rcG5nLnBsYW4udjEuV2F0Y2hSZXNwb25zZTABQjBaLmdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9wbGFudjFiBnByb3RvMw");
 
 /**
  * Request of a stream of plans.
@@ -260,7 +265,8 @@ export const NodePlanSchema: GenMessage<NodePlan> = /*@__PURE__*/
   messageDesc(file_kpng_plan_v1_plan, 5);
 
 /**
- * The plan of one Service in one family. A Service that this family does not serve has no ports.
+ * The plan of one Service in one family. A Service that this family does not serve has neither ports nor
+ * whole addresses.
  *
  * @generated from message kpng.plan.v1.ServicePlan
  */
@@ -307,6 +313,14 @@ export type ServicePlan = Message<"kpng.plan.v1.ServicePlan"> & {
    * @generated from field: kpng.plan.v1.HealthCheck health_check = 6;
    */
   healthCheck?: HealthCheck | undefined;
+
+  /**
+   * Present if the Service takes addresses as a whole (Service.MapIP in localv1): all protocols and ports that no other
+   * frontend has, also those of other Services. Absent for almost all Services.
+   *
+   * @generated from field: kpng.plan.v1.WholeAddress whole = 7;
+   */
+  whole?: WholeAddress | undefined;
 };
 
 /**
@@ -315,6 +329,56 @@ export type ServicePlan = Message<"kpng.plan.v1.ServicePlan"> & {
  */
 export const ServicePlanSchema: GenMessage<ServicePlan> = /*@__PURE__*/
   messageDesc(file_kpng_plan_v1_plan, 6);
+
+/**
+ * The addresses that a Service takes as a whole.
+ *
+ * @generated from message kpng.plan.v1.WholeAddress
+ */
+export type WholeAddress = Message<"kpng.plan.v1.WholeAddress"> & {
+  /**
+   * As in ServicePort: all ports and protocols of a Service together have one affinity.
+   *
+   * @generated from field: uint32 affinity_seconds = 1;
+   */
+  affinitySeconds: number;
+
+  /**
+   * Addresses of the endpoints of the set ENDPOINT_SET_CLUSTER, in a fixed order.
+   *
+   * @generated from field: repeated string cluster = 2;
+   */
+  cluster: string[];
+
+  /**
+   * Addresses of the endpoints of the set ENDPOINT_SET_LOCAL, in a fixed order.
+   *
+   * @generated from field: repeated string local = 3;
+   */
+  local: string[];
+
+  /**
+   * Addresses of all endpoints that may still answer UDP flows that began earlier; see ServicePort.
+   *
+   * @generated from field: repeated string answering = 4;
+   */
+  answering: string[];
+
+  /**
+   * At least one, without `port`. Their kind is never FRONTEND_KIND_NODE_PORT. No two plans of a family have the same
+   * address here.
+   *
+   * @generated from field: repeated kpng.plan.v1.Frontend frontends = 5;
+   */
+  frontends: Frontend[];
+};
+
+/**
+ * Describes the message kpng.plan.v1.WholeAddress.
+ * Use `create(WholeAddressSchema)` to create a new message.
+ */
+export const WholeAddressSchema: GenMessage<WholeAddress> = /*@__PURE__*/
+  messageDesc(file_kpng_plan_v1_plan, 7);
 
 /**
  * The health check of a load balancer.
@@ -342,7 +406,7 @@ export type HealthCheck = Message<"kpng.plan.v1.HealthCheck"> & {
  * Use `create(HealthCheckSchema)` to create a new message.
  */
 export const HealthCheckSchema: GenMessage<HealthCheck> = /*@__PURE__*/
-  messageDesc(file_kpng_plan_v1_plan, 7);
+  messageDesc(file_kpng_plan_v1_plan, 8);
 
 /**
  * One port of a Service.
@@ -413,7 +477,7 @@ export type ServicePort = Message<"kpng.plan.v1.ServicePort"> & {
  * Use `create(ServicePortSchema)` to create a new message.
  */
 export const ServicePortSchema: GenMessage<ServicePort> = /*@__PURE__*/
-  messageDesc(file_kpng_plan_v1_plan, 8);
+  messageDesc(file_kpng_plan_v1_plan, 9);
 
 /**
  * Where an endpoint answers.
@@ -441,7 +505,7 @@ export type Endpoint = Message<"kpng.plan.v1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_kpng_plan_v1_plan, 9);
+  messageDesc(file_kpng_plan_v1_plan, 10);
 
 /**
  * Where a Service port answers.
@@ -464,7 +528,7 @@ export type Frontend = Message<"kpng.plan.v1.Frontend"> & {
   address: string;
 
   /**
-   * Port, or node port, 1 to 65535.
+   * Port, or node port, 1 to 65535; 0 in `WholeAddress`.
    *
    * @generated from field: uint32 port = 3;
    */
@@ -504,7 +568,7 @@ export type Frontend = Message<"kpng.plan.v1.Frontend"> & {
  * Use `create(FrontendSchema)` to create a new message.
  */
 export const FrontendSchema: GenMessage<Frontend> = /*@__PURE__*/
-  messageDesc(file_kpng_plan_v1_plan, 10);
+  messageDesc(file_kpng_plan_v1_plan, 11);
 
 /**
  * What happens to a packet.
@@ -539,7 +603,7 @@ export type Route = Message<"kpng.plan.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export const RouteSchema: GenMessage<Route> = /*@__PURE__*/
-  messageDesc(file_kpng_plan_v1_plan, 11);
+  messageDesc(file_kpng_plan_v1_plan, 12);
 
 /**
  * An IP family.
