@@ -32,6 +32,10 @@ export class PairedRuleSet implements RuleSet {
     return this.#packets.family;
   }
 
+  get servesWholeAddresses(): boolean {
+    return this.#packets.servesWholeAddresses === true;
+  }
+
   get desired(): RuleList {
     return joinLists(this.#packets.desired, this.#sockets.desired);
   }

@@ -20,6 +20,7 @@ import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts
 
 /** The rules of one IP family, in one nftables table. */
 export class NftRuleSet implements RuleSet<NftChange> {
+  readonly servesWholeAddresses = true;
   readonly #options: NftTableOptions;
   readonly #table: NftTable;
   #plan: FamilyPlan | undefined;

@@ -164,7 +164,7 @@ export class NftTable {
       await this.#elements.table.compareWith(installed);
       return await this.#commitInUse(committing);
     }
-    this.#elements = new ServiceElements(this.#id, maxClients);
+    this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
     await fillElements(this.#elements, plan, installed);
     committing();
     return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before);
@@ -243,7 +243,9 @@ export class NftTable {
     table.committed();
     const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
     this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
-    return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
+    if (!hasNewRules) return { elements, chains: [] };
+    // A rule with another anonymous map has the same expressions, so rules alone do not show its change.
+    return { elements, chains: [...new Set([...compareRules(installed.rules, rules), ...chainsIn(additions)])].sort() };
   }
 
   /** Uses nft to install the chains that new elements need, except the chains that nft cannot add. */
@@ -274,6 +276,11 @@ export class NftTable {
       await connection.commit(this.#id, part);
     }
   }
+}
+
+/** Returns the names of the chains that commands write. */
+function chainsIn(commands: string): readonly string[] {
+  return Array.from(commands.matchAll(/^add chain \S+ \S+ (\S+)/gm), ([, name = ""]) => name);
 }
 
 const nothing: TableChange = { elements: [], chains: [] };

@@ -29,9 +29,10 @@ export interface TablePlan {
   readonly additions: string;
   readonly elements: readonly SharedSetChange[];
   /**
-   * Commands that come last; "" for none. In a full sync, they first install the base chains and then remove the chains
-   * and sets to which no element leads any more. The order matters: another program may have added a chain to our
-   * table, with a rule in a base chain that jumps to it. That rule must be removed before the chain can be removed.
+   * Commands that come last; "" for none. They first install base chains (in a full sync, those of the skeleton, too) and
+   * then remove the chains and sets to which no element leads any more. The order matters: another program may have added
+   * a chain to our table, with a rule in a base chain that jumps to it. That rule must be removed before the chain can be
+   * removed.
    */
   readonly last: string;
 }
@@ -62,7 +63,7 @@ export async function planInstall(elements: ServiceElements, present: PresentTab
   const picks = new Set([...known, ...neededPicks(table.newValues())]);
   for (const name of picks) putPick(elements, name);
   const fixed = new Set([...picks, ...frameChains(frame)]);
-  const last = `${frame.hooks}${chains.removalsOf(objects.chains, objects.sets, fixed)}`;
+  const last = `${frame.hooks}${chains.hooks()}${chains.removalsOf(objects.chains, objects.sets, fixed)}`;
   return { picks, additions: chains.additions(), elements: table.changes(), last };
 }
 
@@ -71,7 +72,8 @@ export function planChange(elements: ServiceElements, installed: ReadonlySet<str
   const { table, chains } = elements;
   const picks = new Set(neededPicks(table.newValues()).filter((name) => !installed.has(name)));
   for (const name of picks) putPick(elements, name);
-  return { picks, additions: chains.additions(), elements: table.changes(), last: chains.removals() };
+  const last = `${chains.hooks()}${chains.removals()}`;
+  return { picks, additions: chains.additions(), elements: table.changes(), last };
 }
 
 function frameChains({ skeleton, hooks }: Frame): readonly string[] {

@@ -21,6 +21,7 @@ interface PrintedRuleSetOptions extends NftTableOptions {
  * It shares with `NftRuleSet` no code that could write to the kernel.
  */
 export class PrintedRuleSet implements RuleSet<NftChange> {
+  readonly servesWholeAddresses = true;
   readonly #options: PrintedRuleSetOptions;
   /** The planned elements and pick chains; undefined before the first sync. */
   #planned: { readonly elements: ServiceElements; readonly picks: Set<string> } | undefined;
@@ -66,7 +67,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
   async #syncAll(plan: FamilyPlan, stages: SyncStages): Promise<NftChange> {
     const { family, table, masqueradeBit, maxClients, connection } = this.#options;
     const id = { family, name: table };
-    const elements = new ServiceElements(id, maxClients);
+    const elements = new ServiceElements(id, maxClients, plan.node.podTraffic);
     const present = await readOwnObjects(connection, id);
     const installed = await readElements(connection, id, present?.shared ?? new Set());
     await fillElements(elements, plan, installed);

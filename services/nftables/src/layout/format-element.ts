@@ -111,10 +111,13 @@ function formatField(field: Field, bytes: ElementBytes): string {
       return String(byte(0) * 256 + byte(1));
     case "index":
       return String(readNumber(bytes));
-    case "number": {
-      // Formatted as nft prints values of the type of `meta priority`: two hexadecimal halves.
-      const value = readNumber(bytes);
-      return `${Math.floor(value / 65_536).toString(16)}:${(value % 65_536).toString(16)}`;
-    }
+    case "number":
+      return formatNumber(bytes);
   }
+}
+
+/** Formats a number as nft prints values of the type of `meta priority`: two hexadecimal halves. */
+export function formatNumber(bytes: ElementBytes): string {
+  const value = readNumber(bytes);
+  return `${Math.floor(value / 65_536).toString(16)}:${(value % 65_536).toString(16)}`;
 }

@@ -12,14 +12,17 @@ export interface ServiceChain {
    * Service.
    */
   readonly name: string;
-  /** A set or map that only this chain uses, in the syntax in which nft declares it: `map clients_… { … }`. */
-  readonly set?: DeclaredSet | undefined;
+  /** Hook at which packets enter a base chain; undefined for other chains. */
+  readonly hook?: string | undefined;
+  /** Sets and maps that only this chain uses. Default: none. */
+  readonly sets?: readonly DeclaredSet[] | undefined;
   readonly rules: readonly string[];
 }
 
 /** A set or map that belongs to a chain. */
 interface DeclaredSet {
   readonly name: string;
+  /** In the syntax in which nft declares it: `map clients_… { … }`. */
   readonly declaration: string;
   /** All its elements in nft's syntax; undefined if packets change them. */
   readonly elements?: readonly string[] | undefined;
@@ -54,10 +57,12 @@ export function renderStickyChain(
   const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
   return {
     name: `sticky_${hash}`,
-    set: {
-      name: clients,
-      declaration: `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`,
-    },
+    sets: [
+      {
+        name: clients,
+        declaration: `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`,
+      },
+    ],
     rules: [
       // Removes the kind of the frontend, with which the value could equal an endpoint id of another Service.
       setId,
@@ -91,12 +96,13 @@ export function renderRangesChain(family: Family, { ranges, ownAddresses }: Allo
   const type = `type ${addressType(family)}; flags interval; auto-merge;`;
   return {
     name,
-    set: { name, declaration: `set ${name} { ${type} }`, elements },
+    sets: [{ name, declaration: `set ${name} { ${type} }`, elements }],
     rules: [`${ip} saddr != @${name} drop`],
   };
 }
 
-function addressType(family: Family): string {
+/** The name of the type of addresses. */
+export function addressType(family: Family): string {
   return family === "v4" ? "ipv4_addr" : "ipv6_addr";
 }
 
@@ -108,7 +114,7 @@ function setHash({ name, protocol }: ServicePortPlan, set: EndpointSetName): str
  * Returns 16 hexadecimal digits. The probability that any two of 100 000 names have the same hash is about 1 in 4
  * billion.
  */
-function hash(text: string): string {
+export function hash(text: string): string {
   return createHash("sha256").update(text).digest("hex").slice(0, 16);
 }
 
@@ -148,7 +154,7 @@ export class ServiceChains {
 
   /** Names of the sets of desired chains. */
   get setNames(): ReadonlySet<string> {
-    return new Set([...this.#desired.values()].flatMap(({ chain }) => chain.set?.name ?? []));
+    return new Set([...this.#desired.values()].flatMap(({ chain }) => namesOf(chain.sets)));
   }
 
   add(chain: ServiceChain): void {
@@ -171,18 +177,31 @@ export class ServiceChains {
 
   /** Returns the commands that must be applied before elements lead to the chains; "" for none. */
   additions(): string {
+    return this.#add((chain) => chain.hook === undefined);
+  }
+
+  /**
+   * Returns the commands for base chains, which come after everything to which they may lead; "" for none.
+   */
+  hooks(): string {
+    return this.#add((chain) => chain.hook !== undefined);
+  }
+
+  #add(isIncluded: (chain: ServiceChain) => boolean): string {
     const chains = [...this.#changed].flatMap((name) => {
       const chain = this.#desired.get(name)?.chain;
-      return chain === undefined || isSameChain(chain, this.#installed.get(name)) ? [] : [chain];
+      if (chain === undefined || !isIncluded(chain) || isSameChain(chain, this.#installed.get(name))) return [];
+      return [chain];
     });
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
     return [
-      ...chains.flatMap(({ set }) => (set === undefined ? [] : addSet(at, set))),
-      ...chains.flatMap(({ name, rules }) => [
-        `add chain ${at} ${name}`,
+      ...chains.flatMap(({ sets = [] }) => sets.flatMap((set) => addSet(at, set))),
+      // All chains are declared before any rule is added, because rules may lead to chains that come later.
+      ...chains.flatMap(({ name, hook }) => [
+        `add chain ${at} ${name}${hook === undefined ? "" : ` { ${hook}; policy accept; }`}`,
         `flush chain ${at} ${name}`,
-        ...rules.map((rule) => `add rule ${at} ${name} ${rule}`),
       ]),
+      ...chains.flatMap(({ name, rules }) => rules.map((rule) => `add rule ${at} ${name} ${rule}`)),
     ]
       .map((line) => `${line}\n`)
       .join("");
@@ -194,7 +213,7 @@ export class ServiceChains {
       this.#desired.has(name) ? [] : (this.#installed.get(name) ?? []),
     );
     const sets = this.setNames;
-    const unused = gone.flatMap(({ set }) => (set === undefined || sets.has(set.name) ? [] : [set]));
+    const unused = gone.flatMap((chain) => chain.sets ?? []).filter(({ name }) => !sets.has(name));
     return this.#remove(
       gone.map(({ name }) => name),
       unused.map(({ name, declaration }) => ({ name, kind: declaration.startsWith("map ") ? "map" : "set" })),
@@ -256,6 +275,11 @@ function isSameChain(a: ServiceChain, b: ServiceChain | undefined): boolean {
   return b !== undefined && textOf(a) === textOf(b);
 }
 
-function textOf({ set, rules }: ServiceChain): string {
-  return [set?.declaration, ...(set?.elements ?? []), ...rules].join("\n");
+function textOf({ hook, sets = [], rules }: ServiceChain): string {
+  const declared = sets.flatMap(({ declaration, elements = [] }) => [declaration, ...elements]);
+  return [hook, ...declared, ...rules].join("\n");
+}
+
+function namesOf(sets: ServiceChain["sets"] = []): readonly string[] {
+  return sets.map(({ name }) => name);
 }

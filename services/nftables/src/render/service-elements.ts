@@ -3,9 +3,11 @@ import type {
   AllowedSources,
   EndpointSetName,
   Frontend,
+  NodePlan,
   Route,
   ServicePlan,
   ServicePortPlan,
+  WholeAddressPlan,
 } from "@kpng/service-plan/service-plan.ts";
 import {
   addressBytes,
@@ -24,6 +26,7 @@ import { ElementTable } from "./element-table.ts";
 import { EndpointIds, EndpointSets, endpointBytes, type SlotMap, setIdBytes } from "./endpoint-sets.ts";
 import { renderRangesChain, renderStickyChain, type ServiceChain, ServiceChains } from "./service-chains.ts";
 import { stickyPickChain } from "./skeleton.ts";
+import { renderWholeAddressEntry, renderWholeAddresses, type WholeAddressRules } from "./whole-addresses.ts";
 
 /** The id of a port's endpoint set and the number of endpoints in it. */
 interface NumberedSet {
@@ -150,18 +153,35 @@ const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stick
  */
 export class ServiceElements {
   readonly table = new ElementTable();
-  readonly chains: ServiceChains;
+  readonly #chains: ServiceChains;
   readonly #family: TableId["family"];
   readonly #maxClients: number;
+  readonly #podTraffic: NodePlan["podTraffic"];
   readonly #sets = new EndpointSets(this.table);
   readonly #ids = new EndpointIds(this.table);
   readonly #services = new Map<ServiceKey, Contribution>();
+  /** Services with whole addresses. */
+  readonly #whole = new Map<ServiceKey, WholeAddressRules>();
+  /** Names of the chains that the Services in `#whole` share, and whether a change of `#whole` is still to be made. */
+  #wholeEntry: readonly string[] = [];
+  #isWholeEntryStale = false;
 
-  /** `maxClients` is the maximum number of clients remembered for one Service port with affinity. */
-  constructor(table: TableId, maxClients: number) {
+  /**
+   * `maxClients` is the maximum number of clients remembered for one Service port with affinity. `podTraffic` is that of
+   * the skeleton.
+   */
+  constructor(table: TableId, maxClients: number, podTraffic?: NodePlan["podTraffic"]) {
     this.#family = table.family;
     this.#maxClients = maxClients;
-    this.chains = new ServiceChains(table);
+    this.#podTraffic = podTraffic;
+    this.#chains = new ServiceChains(table);
+  }
+
+  /** The chains of Services. */
+  get chains(): ServiceChains {
+    // Rendered once after many puts, because it contains the addresses of all Services.
+    if (this.#isWholeEntryStale) this.#updateWholeEntry();
+    return this.#chains;
   }
 
   /** The Services that have elements. */
@@ -182,7 +202,7 @@ export class ServiceElements {
 
   /** Returns the chains that a Service needs. Services may share a chain. */
   chainsOf(service: ServiceKey): readonly ServiceChain[] {
-    return (this.#services.get(service)?.chains ?? []).flatMap((name) => this.chains.get(name) ?? []);
+    return (this.#services.get(service)?.chains ?? []).flatMap((name) => this.#chains.get(name) ?? []);
   }
 
   /** Replaces the contribution of a Service to the table, or removes it if `plan` is undefined. */
@@ -190,11 +210,12 @@ export class ServiceElements {
     const before = this.#services.get(key) ?? nothing;
     // The new contribution is added before the old one is released, so that ids and chains in both are kept.
     const after = plan === undefined ? nothing : this.#add(plan, before);
+    if (plan?.whole === undefined && this.#whole.delete(key)) this.#isWholeEntryStale = true;
     if (plan === undefined) this.#replace(before.elements, []);
     for (const [set, endpoint] of before.stickyEndpoints) this.#ids.release(set, endpoint);
-    for (const name of before.chains) this.chains.release(name);
+    for (const name of before.chains) this.#chains.release(name);
     for (const name of before.sets) if (!after.sets.has(name)) this.#sets.delete(name);
-    if (after.elements.length === 0) this.#services.delete(key);
+    if (after.elements.length + after.chains.length === 0) this.#services.delete(key);
     else this.#services.set(key, after);
   }
 
@@ -246,7 +267,7 @@ export class ServiceElements {
     const stickyEndpoints: (readonly [string, ElementBytes])[] = [];
     const extra: ServiceElement[] = [];
     const addChain = (chain: ReturnType<typeof renderRangesChain>): string => {
-      this.chains.add(chain);
+      this.#chains.add(chain);
       chains.push(chain.name);
       return chain.name;
     };
@@ -275,6 +296,10 @@ export class ServiceElements {
       return sticky;
     };
     const rangesChain = (sources: AllowedSources): string => addChain(renderRangesChain(this.#family, sources));
+    if (plan.whole !== undefined) {
+      const rules = this.#putWhole(plan.key, plan.whole, rangesChain);
+      for (const chain of rules.chains) addChain(chain);
+    }
     const rendered = [...renderService(plan, { numbered, rangesChain }), ...extra];
     // All ports share the element of the cluster IP, which the Service must claim only once.
     const elements = [...new Map(rendered.map((element) => [`${element.set} ${element.key}`, element])).values()];
@@ -285,6 +310,23 @@ export class ServiceElements {
       chains,
       stickyEndpoints,
     };
+  }
+
+  #putWhole(key: ServiceKey, whole: WholeAddressPlan, rangesChain: RenderedParts["rangesChain"]): WholeAddressRules {
+    const node = { family: this.#family, podTraffic: this.#podTraffic };
+    const rules = renderWholeAddresses(node, whole, this.#maxClients, rangesChain);
+    this.#whole.set(key, rules);
+    this.#isWholeEntryStale = true;
+    return rules;
+  }
+
+  /** Adds the new chains before the old ones are released, so that those with the same names stay. */
+  #updateWholeEntry(): void {
+    this.#isWholeEntryStale = false;
+    const chains = renderWholeAddressEntry(this.#family, this.#whole.values());
+    for (const chain of chains) this.#chains.add(chain);
+    for (const name of this.#wholeEntry) this.#chains.release(name);
+    this.#wholeEntry = chains.map(({ name }) => name);
   }
 
   #replace(before: Contribution["elements"], after: readonly ServiceElement[]): void {

@@ -263,7 +263,7 @@ function renderChains(ip: string, table: string, chains: readonly Chain[]): read
 }
 
 /** Returns the expression that identifies a frontend with an address. */
-function frontendKey(ip: string): string {
+export function frontendKey(ip: string): string {
   return `${ip} daddr . meta l4proto . th dport`;
 }
 
@@ -271,7 +271,10 @@ function frontendKey(ip: string): string {
 const nodePortKey = "meta l4proto . th dport";
 
 /** Returns the matches for packets that pods send, and for all others; undefined if pods cannot be recognized. */
-function podMatch({ podTraffic, family }: NodePlan): { readonly is: string; readonly isNot: string } | undefined {
+export function podMatch({
+  podTraffic,
+  family,
+}: Pick<NodePlan, "podTraffic" | "family">): { readonly is: string; readonly isNot: string } | undefined {
   const ip = ipOf(family);
   switch (podTraffic?.kind) {
     case undefined:
