@@ -146,8 +146,9 @@ function parseTarget(name: string, isGoto: boolean, options: readonly string[], 
       return { kind: "masquerade" };
     case "DNAT": {
       const destination = options[options.indexOf("--to-destination") + 1] ?? "";
-      const [, v6, v4, port] = /^(?:\[(.+)\]|([\d.]+))(?::(\d+))?$/.exec(destination) ?? [];
-      const address = v6 ?? v4;
+      // Without a port, an IPv6 address has no brackets.
+      const [, v6, v4, port, bare] = /^(?:(?:\[(.+)\]|([\d.]+))(?::(\d+))?|([\da-f:]+))$/.exec(destination) ?? [];
+      const address = v6 ?? v4 ?? bare;
       if (address === undefined) throw new Error(`not known to the tracer: ${text}`);
       return { kind: "dnat", address, port: port === undefined ? undefined : Number(port) };
     }

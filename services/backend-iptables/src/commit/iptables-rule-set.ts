@@ -101,6 +101,7 @@ interface IptablesRuleSetOptions {
  * each jump.
  */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
+  readonly servesWholeAddresses = true;
   readonly #options: IptablesRuleSetOptions;
   /** Options of the last sync. `text` is their JSON form; comparing it shows whether the options have changed. */
   #render: { readonly text: string; readonly value: RenderOptions } | undefined;

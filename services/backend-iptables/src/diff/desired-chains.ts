@@ -10,7 +10,8 @@ import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
 /** The rules in a `SharedList`. */
 interface ListContents {
   /**
-   * Rules, keyed by owner. The owner is a Service (by its key) or a bucket to which the rule jumps (by its chain id).
+   * Rules, keyed by owner. The owner is a Service (by its key) or a bucket to which the rule jumps (by its chain id, with
+   * a tilde in front if it comes last, because no key of a Service sorts after that).
    */
   readonly parts: Map<string, readonly string[]>;
   /** For a bucket: the rule that jumps to it, and the chain that contains this rule. */
@@ -96,7 +97,8 @@ export class DesiredChains {
     const entry = list?.entry;
     const isEmpty = list === undefined || list.parts.size === 0;
     if (entry !== undefined) {
-      this.#setPart({ id: entry.parent }, id, isEmpty ? undefined : [entry.rule]);
+      const owner = entry.isLast === true ? `~${id}` : id;
+      this.#setPart({ id: entry.parent }, owner, isEmpty ? undefined : [entry.rule]);
     }
     if (isEmpty && fixed === undefined) {
       this.#lists.delete(id);

@@ -24,11 +24,14 @@ type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 export interface ChainNames {
   readonly prefix: string;
   /** A fixed chain: `KPNG-SERVICES`. */
-  fixed(name: FixedChain): string;
-  /** The chains of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. */
-  ofServicePort(name: string, protocol: Protocol): (kind: ServiceChainKind) => string;
+  fixed(name: FixedChain | WholeAddressChain): string;
+  /**
+   * The chains of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. Without a
+   * protocol, those of whole addresses.
+   */
+  ofServicePort(name: string, protocol: Protocol | undefined): (kind: ServiceChainKind) => string;
   /** The list of clients that keep their endpoint because of client affinity: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
-  clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
+  clientList(servicePortName: string, protocol: Protocol | undefined, endpoint: string): string;
   /**
    * The chain with the rules for neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for Service addresses,
    * `KPNG-HP-10.1.5.0` for endpoint addresses.
@@ -51,6 +54,12 @@ export type FixedChain =
   | "LOCALNET";
 
 /**
+ * Chains with the rules for whole addresses, in the order of the tables; see {@link wholeAddressList}. Unlike fixed
+ * chains, they exist only if a Service needs them.
+ */
+export type WholeAddressChain = "WHOLE" | "WHOLE-SERVICES" | "WHOLE-EXTERNAL" | "WHOLE-FIREWALL";
+
+/**
  * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default instance, otherwise four letters
  * and three hash digits, so that instances with different names do not touch each other's chains. With more digits, the
  * names of Service chains would be longer than {@link maxChainNameLength}.
@@ -65,15 +74,19 @@ export function chainNames(prefix: string): ChainNames {
     prefix,
     fixed: (name) => `${prefix}${name}`,
     ofServicePort: (name, protocol) => {
-      const hashed = digest(name + protocol.toLowerCase());
+      const hashed = digest(name + protocolOrWhole(protocol));
       return (kind) => `${prefix}${kind}-${hashed}`;
     },
     clientList: (servicePortName, protocol, endpoint) =>
-      `${prefix}SEP-${digest(servicePortName + protocol.toLowerCase() + endpoint)}`,
+      `${prefix}SEP-${digest(servicePortName + protocolOrWhole(protocol) + endpoint)}`,
     addressBucket: (parent, network) =>
       `${prefix}${parent === "SERVICES" ? "IP" : "HP"}-${network.includes(":") ? digest(network) : network}`,
     nodePortBucket: (protocol, firstPort) => `${prefix}NP-${protocol}-${firstPort}`,
   };
+}
+
+function protocolOrWhole(protocol: Protocol | undefined): string {
+  return protocol?.toLowerCase() ?? "whole";
 }
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -110,7 +123,14 @@ function digest(text: string): string {
 export interface SharedList {
   readonly id: ChainId;
   /** The rule that leads to this list, and the list that contains it; undefined for a top-level chain. */
-  readonly entry?: { readonly parent: ChainId; readonly rule: string } | undefined;
+  readonly entry?:
+    | {
+        readonly parent: ChainId;
+        readonly rule: string;
+        /** True if the rule comes after those of Services and other buckets. Default false. */
+        readonly isLast?: boolean | undefined;
+      }
+    | undefined;
   /** True if a rule that several Services have in this list is installed only once. Default false. */
   readonly isDistinct?: boolean | undefined;
 }
@@ -144,6 +164,30 @@ export function nodePortBucket(names: ChainNames, protocol: Protocol, port: numb
     entry: {
       parent: chainId("nat", names.fixed("NODEPORTS")),
       rule: rule(`-p ${text}`, `-m ${text} --dport ${first}:${first + portsPerBucket - 1}`, `-j ${bucket}`),
+    },
+  };
+}
+
+const wholeAddressParents: Readonly<Record<WholeAddressChain, FixedChain>> = {
+  WHOLE: "SERVICES",
+  "WHOLE-SERVICES": "SERVICES",
+  "WHOLE-EXTERNAL": "EXTERNAL-SERVICES",
+  "WHOLE-FIREWALL": "PROXY-FIREWALL",
+};
+
+/**
+ * Returns the list with the rules for whole addresses in one of the top-level chains. Its entry comes after the rules of
+ * ports, which are more specific, and excludes the node's own addresses.
+ */
+export function wholeAddressList(name: WholeAddressChain, names: ChainNames): SharedList {
+  const table = name === "WHOLE" ? "nat" : "filter";
+  const chain = names.fixed(name);
+  return {
+    id: chainId(table, chain),
+    entry: {
+      parent: chainId(table, names.fixed(wholeAddressParents[name])),
+      rule: rule("-m addrtype ! --dst-type LOCAL", `-j ${chain}`),
+      isLast: true,
     },
   };
 }

@@ -7,9 +7,20 @@ import type {
   Sender,
   ServicePlan,
   ServicePortPlan,
+  WholeAddressPlan,
+  WholeEndpoint,
+  WholeFrontend,
 } from "@kpng/service-plan/service-plan.ts";
 import type { RenderOptions } from "./chains.ts";
-import { addressBucket, type ChainNames, nodePortBucket, type SharedList, wholeList } from "./chains.ts";
+import {
+  addressBucket,
+  type ChainNames,
+  nodePortBucket,
+  type SharedList,
+  type WholeAddressChain,
+  wholeAddressList,
+  wholeList,
+} from "./chains.ts";
 import {
   type ChainId,
   chainId,
@@ -17,6 +28,8 @@ import {
   host,
   ifNotPod,
   ifPod,
+  ifPort,
+  ifProtocol,
   masquerade,
   oneIn,
   protocolName,
@@ -34,7 +47,7 @@ import {
  * Pure; O(endpoints of all ports).
  */
 export function renderService(
-  { key, ports, hairpin, healthCheck }: ServicePlan,
+  { key, ports, whole, hairpin, healthCheck }: ServicePlan,
   options: RenderOptions,
 ): RenderedService {
   const { names, node } = options;
@@ -44,6 +57,11 @@ export function renderService(
     const ofPort = portChains(port, names);
     for (const [chain, rules] of renderPortChains(port, ofPort, options)) chains.set(chainId("nat", chain), rules);
     listed.push(...renderFrontends(port, ofPort, options));
+  }
+  if (whole !== undefined) {
+    const ofWhole = portChains(whole, names);
+    for (const [chain, rules] of renderPortChains(whole, ofWhole, options)) chains.set(chainId("nat", chain), rules);
+    listed.push(...renderWholeAddresses(whole, ofWhole, options));
   }
   for (const address of hairpin) {
     const cidr = host(node.family, address);
@@ -59,8 +77,11 @@ export function renderService(
   return { chains, listed };
 }
 
+/** A Service port, or all ports and protocols of the addresses that a Service takes as a whole. */
+type Balanced = ServicePortPlan | WholeAddressPlan;
+
 function* renderPortChains(
-  port: ServicePortPlan,
+  port: Balanced,
   chains: PortChains,
   options: RenderOptions,
 ): Iterable<readonly [chain: string, rules: readonly string[]]> {
@@ -74,7 +95,7 @@ function* renderPortChains(
   }
   if (external === undefined || externalRoutes === undefined) return;
   yield [external, renderExternalChain(port.name, externalRoutes, sets, options)];
-  const filtered = port.frontends.filter(({ sources }) => sources !== undefined);
+  const filtered = [...port.frontends].filter(({ sources }) => sources !== undefined);
   if (filtered.length > 0) yield [firewall, renderFirewallChain(port.name, filtered, external, options)];
 }
 
@@ -83,7 +104,7 @@ function* renderPortChains(
  * pods.
  */
 function renderClusterIPMasquerade(
-  { name, protocol, port, frontends }: ServicePortPlan,
+  { name, protocol, port, frontends }: Balanced,
   { internalRoutes }: PortChains,
   { node, names }: RenderOptions,
 ): readonly string[] {
@@ -91,17 +112,16 @@ function renderClusterIPMasquerade(
   const { pod } = internalRoutes;
   const isForAll = pod.kind === "balance" && pod.isMasqueraded;
   const match = isForAll ? { source: "", interface: "" } : ifNotPod(node.podTraffic);
-  const text = protocolName(protocol);
-  return frontends.flatMap(({ kind, address }) =>
+  return [...frontends].flatMap(({ kind, address }) =>
     kind !== "clusterIP" || address === undefined
       ? []
       : rule(
           match.source,
           `-d ${host(node.family, address)}`,
           match.interface,
-          `-p ${text}`,
+          ifProtocol(protocol),
           comment(`${name} cluster IP`),
-          `-m ${text} --dport ${port}`,
+          ifPort(protocol, port),
           `-j ${names.fixed("MARK-MASQ")}`,
         ),
   );
@@ -147,10 +167,11 @@ export type Routes = Readonly<Record<Sender, Route>>;
  * Names the chains of a Service port. The routes of one cluster IP and one other frontend suffice, because all cluster
  * IPs of a port have the same routes, and so have all its other frontends.
  */
-function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
+function portChains({ name, protocol, frontends }: Balanced, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
-  const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;
-  const externalRoutes = frontends.find(({ kind }) => kind !== "clusterIP")?.routes;
+  const all: readonly (Frontend | WholeFrontend)[] = frontends;
+  const internalRoutes = all.find(({ kind }) => kind === "clusterIP")?.routes;
+  const externalRoutes = all.find(({ kind }) => kind !== "clusterIP")?.routes;
   const used = new Set([...usedSets(internalRoutes), ...usedSets(externalRoutes)]);
   const sets = new Map<EndpointSetName, string>();
   if (used.has("cluster")) sets.set("cluster", chain("SVC"));
@@ -177,16 +198,16 @@ function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
  * `isNamed` is true if a preceding rule of the chain already has the comment with the name of the Service port.
  */
 function renderEndpointRules(
-  port: ServicePortPlan,
-  endpoints: readonly EndpointAddress[],
+  port: Balanced,
+  endpoints: readonly (EndpointAddress | WholeEndpoint)[],
   { names, node }: RenderOptions,
   isNamed = false,
 ): readonly string[] {
   const { affinitySeconds } = port;
-  const protocol = `-p ${protocolName(port.protocol)}`;
+  const protocol = ifProtocol(port.protocol);
   const mask = node.family === "v4" ? "255.255.255.255" : "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
   const targets = endpoints.map(({ address, port: number }) => {
-    const text = addressAndPort(address, number);
+    const text = number === undefined ? address : addressAndPort(address, number);
     const target = `-j DNAT --to-destination ${text}`;
     if (affinitySeconds === undefined) return { check: "", set: "", target };
     const list = `--name ${names.clientList(port.name, port.protocol, text)} --mask ${mask} --rsource`;
@@ -257,7 +278,7 @@ function isSameRoute(a: Route, b: Route): boolean {
  */
 function renderFirewallChain(
   name: string,
-  filtered: readonly Frontend[],
+  filtered: readonly (Frontend | WholeFrontend)[],
   externalChain: string,
   { names, node: { family } }: RenderOptions,
 ): readonly string[] {
@@ -329,6 +350,49 @@ function renderServed(
     { list, rule: addressRule(port, frontend, notes[kind], firewallChain, options) },
     { list: filterList("PROXY-FIREWALL", options), rule: addressRule(port, frontend, note, "DROP", options) },
   ];
+}
+
+/**
+ * Renders the rules that lead from whole addresses to the chains of the Service, and those that refuse or drop packets.
+ * They are in lists of their own, which come after the rules of ports. A port without endpoints has no rule in table
+ * nat, so each list first returns packets to ports that have frontends.
+ */
+function renderWholeAddresses(
+  whole: WholeAddressPlan,
+  chains: PortChains,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  const { names, node } = options;
+  return whole.frontends.flatMap((frontend) => {
+    const { kind, address, sources, routes, except } = frontend;
+    const destination = `-d ${host(node.family, address)}`;
+    const in_ = (list: WholeAddressChain, note: string, target: string): readonly ListedRule[] => [
+      ...except.map(({ protocol, port }) => ({
+        list: wholeAddressList(list, names),
+        rule: rule(destination, ifProtocol(protocol), ifPort(protocol, port), "-j RETURN"),
+      })),
+      {
+        list: wholeAddressList(list, names),
+        rule: rule(destination, comment(`${whole.name} ${note}`), `-j ${target}`),
+      },
+    ];
+    const { outside } = routes;
+    const isInternal = kind === "clusterIP";
+    const served = isInternal
+      ? outside.kind === "balance"
+        ? chains.sets.get(outside.set)
+        : undefined
+      : chains.external;
+    const note = isInternal ? "whole cluster IP" : `whole ${notes[kind]}`;
+    const isFiltered = sources !== undefined && served !== undefined;
+    const verdict = outside.kind === "refuse" ? reject(node.family) : "DROP";
+    const why = outside.kind === "refuse" ? "has no endpoints" : "has no local endpoints";
+    return [
+      ...(served === undefined ? [] : in_("WHOLE", note, isFiltered ? chains.firewall : served)),
+      ...(isFiltered ? in_("WHOLE-FIREWALL", `traffic not accepted by ${chains.firewall}`, "DROP") : []),
+      ...(outside.kind === "balance" ? [] : in_(isInternal ? "WHOLE-SERVICES" : "WHOLE-EXTERNAL", why, verdict)),
+    ];
+  });
 }
 
 /** Renders the rule that refuses or drops packets from outside clients; none if these clients get an endpoint. */

@@ -52,6 +52,16 @@ export function protocolName(protocol: Protocol): string {
   return protocol.toLowerCase();
 }
 
+/** Returns the match for a protocol; "" for all protocols. *Shape:* `-p tcp`. */
+export function ifProtocol(protocol: Protocol | undefined): string {
+  return protocol === undefined ? "" : `-p ${protocolName(protocol)}`;
+}
+
+/** Returns the match for a destination port; "" for all ports. *Shape:* `-m tcp --dport 80`. */
+export function ifPort(protocol: Protocol | undefined, port: number | undefined): string {
+  return protocol === undefined || port === undefined ? "" : `-m ${protocolName(protocol)} --dport ${port}`;
+}
+
 /**
  * Returns the match for one in `count` packets, chosen at random. The kernel rounds the probability to units of 2⁻³¹.
  */

@@ -94,7 +94,8 @@ function randomService(random: () => number, number: number): ServiceView {
     type,
     createdSeconds: pick(undefined, 1, 2),
     uid: pick(undefined, "x", "y"),
-    isHeadless: chance(0.03),
+    isHeadless: chance(0.05),
+    mapIP: chance(0.25),
     ips: isDualStack ? [`10.96.0.${10 + number}`, `fd00:96::${10 + number}`] : [`10.96.0.${10 + number}`],
     externalIPs: chance(0.3) ? [`203.0.113.${10 + number}`, `2001:db8:e::${10 + number}`, ...bound, ...claimed] : [],
     ...(balanced === undefined
