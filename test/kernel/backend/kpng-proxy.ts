@@ -57,7 +57,10 @@ export function flushServices(table: string): string {
 
 /** Our proxies, by their names in `kpng local to-NAME`. */
 export const ownProxies = {
-  iptables: own("backend-iptables", ["--iptables-min-sync-period", "0s"], { loseRules: flushNat }),
+  iptables: own("backend-iptables", ["--iptables-min-sync-period", "0s"], {
+    loseRules: flushNat,
+    exceptions: "services/backend-iptables/packets.exceptions",
+  }),
   nft: own("backend-nft", ["--nftables-min-sync-period", "0s"], {
     loseRules: flushServices("kpng"),
     exceptions: "services/backend-nft/packets.exceptions",

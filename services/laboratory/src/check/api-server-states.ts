@@ -159,8 +159,8 @@ function pathOf({ kind, metadata }: Manifest): string {
 
 /** The API server sets the time of creation itself, and rejects a change of it. */
 function withoutTime({ metadata, ...object }: ServiceManifest | EndpointSliceManifest): object {
-  const { name, namespace, labels } = metadata;
-  return { ...object, metadata: { name, namespace, labels } };
+  const { creationTimestamp, ...rest } = { creationTimestamp: undefined, ...metadata };
+  return { ...object, metadata: rest };
 }
 
 /**

@@ -33,6 +33,10 @@ export interface ServiceOptions {
   /** Number of its cluster IP: 10.96.0.<number> and fd00:10:96::<number>. Default 11. */
   readonly number?: number | undefined;
   readonly ports?: readonly PortOptions[] | undefined;
+  /** The Service takes its addresses as a whole. Default false. */
+  readonly mapIP?: boolean | undefined;
+  /** Default false. A headless Service has no cluster IP, takes its addresses as a whole, and may have no ports. */
+  readonly isHeadless?: boolean | undefined;
   readonly externalIPs?: readonly AddressPair[] | undefined;
   readonly loadBalancerIPs?: readonly AddressPair[] | undefined;
   readonly ipMode?: "VIP" | "Proxy" | undefined;
@@ -110,12 +114,14 @@ function makeService(name: string, options: ServiceOptions): ServiceManifest {
   const hasNodePort = ports.some(({ nodePort }) => nodePort !== undefined);
   const type = options.type ?? (loadBalancerIPs.length > 0 ? "LoadBalancer" : hasNodePort ? "NodePort" : "ClusterIP");
   const isExternal = type !== "ClusterIP" || options.externalIPs !== undefined;
-  const clusterIPs = [`10.96.0.${number}`, `fd00:10:96::${number}`];
+  const isHeadless = options.isHeadless === true;
+  const clusterIPs = isHeadless ? ["None"] : [`10.96.0.${number}`, `fd00:10:96::${number}`];
   return {
     apiVersion: "v1",
     kind: "Service",
     metadata: {
-      ...{ name, namespace: "default", labels: options.labels ?? {} },
+      ...{ name, namespace: "default", labels: { ...options.labels, ...(isHeadless ? wholeAddresses : {}) } },
+      ...(options.mapIP === true && !isHeadless ? { annotations: wholeAddresses } : {}),
       ...(options.created === undefined ? {} : { creationTimestamp: options.created }),
     },
     spec: {
@@ -142,6 +148,14 @@ function makeService(name: string, options: ServiceOptions): ServiceManifest {
   };
 }
 
+/** Annotation of a Service that takes its addresses as a whole; a label of a headless one. */
+const wholeAddresses = { "kpng.dev/map-ip": "true" } as const;
+
+/** Returns true if a Service takes its addresses as a whole. */
+export function hasWholeAddresses({ metadata: { annotations, labels } }: ServiceManifest): boolean {
+  return Object.keys(wholeAddresses).some((name) => (annotations?.[name] ?? labels[name]) === "true");
+}
+
 const protocolNames = { tcp: "TCP", udp: "UDP", sctp: "SCTP" } as const;
 
 function makePorts({ port, targetPort = 8080, nodePort, protocols = ["tcp", "udp"] }: PortOptions) {
@@ -161,14 +175,19 @@ function makeSlice(
   family: Family,
   endpoints: readonly EndpointOption[],
 ): EndpointSliceManifest {
-  const { name, namespace } = service.metadata;
+  const { name, namespace, labels } = service.metadata;
+  const isHeadless = service.spec.clusterIP === "None";
   return {
     apiVersion: "discovery.k8s.io/v1",
     kind: "EndpointSlice",
     metadata: {
       name: `${name}-${family}`,
       namespace,
-      labels: { "kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "kpng-test" },
+      labels: {
+        ...{ "kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "kpng-test" },
+        // As the EndpointSlice controller does.
+        ...(isHeadless ? { "service.kubernetes.io/headless": "", ...labels } : {}),
+      },
     },
     addressType: family === "v4" ? "IPv4" : "IPv6",
     ports: service.spec.ports.map(({ name: portName, targetPort, protocol }) => ({

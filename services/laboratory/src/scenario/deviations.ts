@@ -28,6 +28,7 @@ export const deviations = {
   "source-is-node": "endpoints see connections of the node, whoever the client is",
   "restart-ends-connections": "established connections end with the process",
   "stale-udp-without-endpoint": "keeps UDP flows of a Service that has no endpoint left",
+  "whole-addresses-served": "serves all ports and protocols of the addresses of a Service that asks for it",
   "claims-vary": "serves one of several Services with the same address, and which one is not defined",
 } as const;
 

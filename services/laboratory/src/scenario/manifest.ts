@@ -15,10 +15,12 @@ export interface ServiceManifest {
     readonly name: string;
     readonly namespace: string;
     readonly labels: Readonly<Record<string, string>>;
+    readonly annotations?: Readonly<Record<string, string>> | undefined;
     readonly creationTimestamp?: string | undefined;
   };
   readonly spec: {
     readonly type: "ClusterIP" | "NodePort" | "LoadBalancer";
+    /** "None" for a headless Service. */
     readonly clusterIP: string;
     readonly clusterIPs: readonly string[];
     readonly ipFamilies: readonly ("IPv4" | "IPv6")[];

@@ -1,5 +1,6 @@
+import { hasWholeAddresses } from "./build.ts";
 import type { Deviation, ProxyProfile } from "./deviations.ts";
-import type { State } from "./manifest.ts";
+import type { ServicePortManifest, State } from "./manifest.ts";
 import {
   type AddressPair,
   boundAddress,
@@ -153,10 +154,12 @@ function expectedWith(
 
 /**
  * Returns true where a proxy that serves the sockets of pods lets them connect to an endpoint directly: TCP, without
- * affinity, and without masquerade-all.
+ * affinity, and without masquerade-all, to a port of a Service.
  */
-function isSocketOfPod({ state, settings }: Situation, { from, to }: Packet, protocol: Protocol): boolean {
+function isSocketOfPod({ state, settings }: Situation, packet: Packet, protocol: Protocol): boolean {
+  const { from, to } = packet;
   if (protocol !== "tcp" || settings?.masqueradeAll === true) return false;
+  if (portOf(state, packet, protocol) === undefined) return false;
   const isMeant = (name: string): boolean => to.kind === "address" || name === to.service;
   const isSticky = state.services.some(
     ({ metadata, spec }) => isMeant(metadata.name) && spec.sessionAffinity === "ClientIP",
@@ -179,14 +182,23 @@ export function addressOf(state: State, frontend: Frontend, family: Family): str
   return found;
 }
 
-function targetPortOf(state: State, { to, port }: Packet, protocol: Protocol): number {
+function targetPortOf(state: State, packet: Packet, protocol: Protocol): number {
+  const { to, port } = packet;
+  const found = portOf(state, packet, protocol);
+  if (found !== undefined) return found.targetPort;
+  const isWhole = state.services.some(
+    (service) => to.kind !== "address" && service.metadata.name === to.service && hasWholeAddresses(service),
+  );
+  if (!isWhole) throw new Error(`no Service of the scenario has ${protocol} port ${port}`);
+  return port;
+}
+
+function portOf(state: State, { to, port }: Packet, protocol: Protocol): ServicePortManifest | undefined {
   const isNodePort = to.kind === "address" && to.isOfNode;
-  const found = state.services
+  return state.services
     .filter(({ metadata }) => to.kind === "address" || metadata.name === to.service)
     .flatMap(({ spec }) => spec.ports)
     .find((each) => each.protocol.toLowerCase() === protocol && (isNodePort ? each.nodePort : each.port) === port);
-  if (found === undefined) throw new Error(`no Service of the scenario has ${protocol} port ${port}`);
-  return found.targetPort;
 }
 
 /** Returns the address of the sender if known before routing; that of a node depends on the route. */

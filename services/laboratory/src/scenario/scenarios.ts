@@ -8,6 +8,7 @@ import { loopbackScenarios, masqueradeScenarios } from "./masquerade.ts";
 import { nodePortScenarios, sctpScenarios } from "./node-port.ts";
 import type { Scenario } from "./scenario.ts";
 import { healthCheckScenarios, trafficPolicyScenarios } from "./traffic-policy.ts";
+import { wholeAddressScenarios } from "./whole-address.ts";
 
 /** All scenarios. Scenarios with equal settings are adjacent, because other settings need a restart of the backend. */
 export const scenarios: readonly Scenario[] = [
@@ -15,6 +16,7 @@ export const scenarios: readonly Scenario[] = [
   ...nodePortScenarios,
   ...loadBalancerScenarios,
   ...claimScenarios,
+  ...wholeAddressScenarios,
   ...trafficPolicyScenarios,
   ...conditionScenarios,
   ...affinityScenarios,
