@@ -35,7 +35,7 @@ export function explainPacket(
   if ("none" in match) {
     const steps = [
       { stage: Stage.SERVICE, text: match.none },
-      { stage: Stage.VERDICT, text: "No rule matches it, so the node's routes decide." },
+      { stage: Stage.VERDICT, text: match.verdict ?? "No rule matches it, so the node's routes decide." },
     ];
     return create(ExplainResponseSchema, { verdict: Verdict.UNTOUCHED, steps });
   }

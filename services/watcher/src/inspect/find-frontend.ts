@@ -71,13 +71,16 @@ export function findFrontend(
   const byAddress: Service[] = [];
   const byNodePort: Service[] = [];
   let serviceWithAddress: Service | undefined;
+  const withWhole: Service[] = [];
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
     // Planning all 10 000 Services would block the event loop for 0.1 s.
     const hasNodePort = isToNode && service.ports.some(({ nodePort }) => nodePort === number);
     if (!hasNodePort && !hasAddress(service, packet)) continue;
     // Frontends do not depend on endpoints, and choosing endpoints would take most of the time.
-    const frontends = planService({ service, endpoints: [] }, node).ports.flatMap((port) => port.frontends);
+    const { ports, whole } = planService({ service, endpoints: [] }, node);
+    const frontends = ports.flatMap((port) => port.frontends);
+    if (whole?.frontends.some(({ address }) => address === destination)) withWhole.push(service);
     if (frontends.some(({ address }) => address === destination)) serviceWithAddress = service;
     const matching = frontends.filter((each) => each.port === number && each.protocol === protocol);
     if (matching.some(({ address }) => address === destination)) byAddress.push(service);
@@ -99,6 +102,14 @@ export function findFrontend(
   }
   if (isToNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
+  }
+  const [asking] = withWhole;
+  if (asking !== undefined) {
+    return {
+      none: `${destination} is an address that ${serviceKey(asking)} takes as a whole, and no Service has port ${number}/${protocol} there.`,
+      verdict:
+        "kpng-nft, kpng-iptables and kpng-ebpf send it to an endpoint of the Service, at the same port. Other proxies leave it to the node's routes.",
+    };
   }
   if (serviceWithAddress !== undefined) {
     return {
@@ -130,8 +141,13 @@ export interface ExplainedFrontend {
   readonly isToNode: boolean;
 }
 
-/** The frontend of a packet, or a sentence that explains why it has none. */
-type FoundFrontend = { readonly frontend: ExplainedFrontend } | { readonly none: string };
+/**
+ * The frontend of a packet, or a sentence that explains why it has none. `verdict` is another sentence, for packets that
+ * some proxies do not leave to the node's routes.
+ */
+type FoundFrontend =
+  | { readonly frontend: ExplainedFrontend }
+  | { readonly none: string; readonly verdict?: string | undefined };
 
 /** Returns the Service that owns a frontend. Several Services may claim a frontend, but only one of them owns it. */
 function findOwner(

@@ -139,10 +139,40 @@ test.each([
     ],
     findings: ["error service/ns/a: it claims 10.96.0.1, the cluster IP of service/ns/b, which keeps its ports"],
   },
+  {
+    name: "two Services with the same whole address",
+    services: [
+      claimant("a", 1, { externalIPs: addresses("192.0.2.9"), mapIP: true, ports: [] }),
+      claimant("b", 2, { externalIPs: addresses("192.0.2.9"), mapIP: true }),
+      claimant("c", 3, { externalIPs: addresses("192.0.2.9"), ports: [servicePort({ port: 81 })] }),
+    ],
+    findings: ["error service/ns/b: it gets no packets at 192.0.2.9 as a whole, which service/ns/a has"],
+  },
 ])("$name", ({ services, findings }) => {
   const endpoints = Object.fromEntries(services.map(({ name }) => [name, [endpoint("10.1.0.1")]]));
   expect(findingsOf(services, endpoints)).toEqual(findings);
   expect(findingsOf(services.toReversed(), endpoints)).toEqual(findings);
+});
+
+test("whole addresses that a node's backend does not serve, that are a node's, or that have no endpoints", () => {
+  const watched = new Watched();
+  const owner = service({ mapIP: true, externalIPs: addresses("192.0.2.9", "192.0.2.1") });
+  const headless = service({ name: "all", isHeadless: true, mapIP: true, clusterIPs: addresses(), ports: [] });
+  watched.replace([owner, headless], { web: [endpoint("10.1.0.1")] }, [cidrNode({ addresses: ["192.0.2.1"] })]);
+  for (const [nodeName, program, proxyName] of [
+    ["n4", "kpng-ipvs", ""],
+    ["n2", "kpng-ipvs", ""],
+    ["n3", "kpng-nft", ""],
+    ["n9", "kpng-userspace", "other"],
+  ] as const) {
+    Object.assign(watched.subscribers.add("local", ""), { nodeName, program, proxyName });
+  }
+  expect(watched.lines()).toEqual([
+    "error service/ns/all: it asks for whole addresses, and kpng-ipvs serves only its ports on n2, n4",
+    "error service/ns/web: it asks for whole addresses, and kpng-ipvs serves only its ports on n2, n4",
+    "error service/ns/web: it asks for the whole address 192.0.2.1 of node/n1: other nodes no longer reach that node there",
+    "warning service/ns/all: it has no endpoints: connections are refused",
+  ]);
 });
 
 test("nodes that lag, fail, have no backend, or do not exist", () => {

@@ -1,14 +1,13 @@
 import { create } from "@bufbuild/protobuf";
-import { addressAndPort } from "@kpng/model/address.ts";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { type Finding, FindingSchema, FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import type { ListFindingsRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import type { Service, ServiceKey } from "@kpng/model/service.ts";
+import type { Protocol, Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { type Claimant, compareClaimants } from "@kpng/service-plan/frontend-claims.ts";
+import { type Claimant, compareClaimants, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { Gauge, type Registry } from "prom-client";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
@@ -33,7 +32,7 @@ export interface FindingsContext {
  * (`kpng get backend`).
  *
  * *Cost:* each call examines the Services that changed since the last call, all addresses of Services if a Service has
- * changed, and all nodes. The first call reads every endpoint.
+ * changed, Services with whole addresses, and all nodes. The first call reads every endpoint.
  */
 export class Findings {
   readonly #context: FindingsContext;
@@ -56,6 +55,7 @@ export class Findings {
     if (snapshot.isSynced) {
       this.#advance(snapshot);
       findings.push(...[...this.#byService.values()].flat(), ...this.#claims, ...podCidrFindings(snapshot));
+      findings.push(...wholeAddressFindings(snapshot, subscribers));
       if (hasNodes) findings.push(...nodeFindings(snapshot, subscribers, nowMs));
     }
     return findings.sort((a, b) => b.severity - a.severity || compareText(a.subject, b.subject));
@@ -165,7 +165,7 @@ function* serviceFindings(
     return;
   }
   const { ready, terminating, notReady } = countEndpoints(slices);
-  if (ready === 0 && !service.isHeadless && service.type !== "ExternalName") {
+  if (ready === 0 && (!service.isHeadless || service.mapIP) && service.type !== "ExternalName") {
     if (terminating > 0) {
       const text = `no endpoint is ready; ${terminating} that terminate still receive its traffic`;
       yield warning("only-terminating", subject, text, "look at the readiness of its new pods");
@@ -174,7 +174,10 @@ function* serviceFindings(
       yield error("none-ready", subject, text, `look at its pods: kpng get endpoints --service ${key}`);
     } else {
       const text = "it has no endpoints: connections are refused";
-      yield warning("no-endpoints", subject, text, "compare its selector with the labels of its pods");
+      const remedy = service.isHeadless
+        ? "a headless Service needs kpng.dev/map-ip as a label: an annotation is not copied to its EndpointSlices"
+        : "compare its selector with the labels of its pods";
+      yield warning("no-endpoints", subject, text, remedy);
     }
   }
   const readyEndpoints = endpoints.filter(({ conditions }) => conditions.ready);
@@ -230,8 +233,8 @@ function keyOf({ namespace, name }: Service): ServiceKey {
 }
 
 /**
- * Returns the claims to each node port and to each combination of address and port. *Shape of a key:*
- * `10.96.0.1:443/TCP`.
+ * Returns the claims to each node port, to each combination of address and port, and to each whole address. *Shape of a
+ * key:* `10.96.0.1:443/TCP`.
  */
 function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Claimant[]> {
   const claims = new Map<string, Claimant[]>();
@@ -243,20 +246,59 @@ function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Cla
     const claim = (frontend: string, kind: Claimant["kind"]): void => {
       if (!kinds.has(frontend)) kinds.set(frontend, kind);
     };
-    for (const { port, nodePort, protocol } of service.ports) {
-      const claimAll = (addresses: readonly string[], kind: Claimant["kind"]): void => {
-        for (const address of addresses) claim(`${addressAndPort(address, port)}/${protocol}`, kind);
+    const claimAll = (place: { readonly protocol?: Protocol; readonly port?: number }): void => {
+      const claimEach = (addresses: readonly string[], kind: Claimant["kind"]): void => {
+        for (const address of addresses)
+          claim(frontendId({ protocol: undefined, port: undefined, ...place, address }), kind);
       };
-      if (!service.isHeadless) claimAll(listAddresses(service.clusterIPs), "clusterIP");
-      claimAll(listAddresses(service.loadBalancerIPs), "loadBalancerIP");
-      claimAll(listAddresses(service.externalIPs), "externalIP");
+      if (!service.isHeadless) claimEach(listAddresses(service.clusterIPs), "clusterIP");
+      claimEach(listAddresses(service.loadBalancerIPs), "loadBalancerIP");
+      claimEach(listAddresses(service.externalIPs), "externalIP");
+    };
+    for (const { port, nodePort, protocol } of service.ports) {
+      claimAll({ protocol, port });
       if (nodePort !== 0) claim(`node port ${nodePort}/${protocol}`, "nodePort");
     }
+    if (service.mapIP) claimAll({});
     for (const [frontend, kind] of kinds) {
       getOrMake(claims, frontend, () => []).push({ key, kind, createdSeconds, uid });
     }
   }
   return claims;
+}
+
+/** Backends that serve only the ports of a Service that asks for whole addresses. */
+const withoutWholeAddresses: ReadonlySet<string> = new Set(["kpng-ipvs", "kpng-userspace"]);
+
+/** Finds whole addresses (`Service.mapIP`) that nodes do not serve, or that take the traffic of nodes. */
+function* wholeAddressFindings(
+  { services, nodes }: Snapshot,
+  { open }: FindingsContext["subscribers"],
+): Generator<Finding> {
+  const asking = [...services.values()].filter(({ mapIP }) => mapIP);
+  if (asking.length === 0) return;
+  const nodeOfAddress = new Map(
+    [...nodes.values()].flatMap(({ name, addresses }) => addresses.map((each) => [each, name])),
+  );
+  for (const service of asking) {
+    const subject = `service/${keyOf(service)}`;
+    const without = [...open].filter(
+      ({ program, proxyName }) => proxyName === service.proxyName && withoutWholeAddresses.has(program),
+    );
+    const [first] = without;
+    if (first !== undefined) {
+      const nodes = [...new Set(without.map(({ nodeName }) => nodeName))].sort();
+      const more = nodes.length > 3 ? ` and ${nodes.length - 3} more` : "";
+      const text = `it asks for whole addresses, and ${first.program} serves only its ports on ${nodes.slice(0, 3).join(", ")}${more}`;
+      yield error("whole-address-unserved", subject, text, "run kpng-nft, kpng-iptables or kpng-ebpf on these nodes");
+    }
+    for (const address of [...listAddresses(service.externalIPs), ...listAddresses(service.loadBalancerIPs)]) {
+      const node = nodeOfAddress.get(address);
+      if (node === undefined) continue;
+      const text = `it asks for the whole address ${address} of node/${node}: other nodes no longer reach that node there`;
+      yield error("whole-address-of-node", subject, text, "remove the address, or the annotation kpng.dev/map-ip");
+    }
+  }
 }
 
 function* podCidrFindings({ nodes }: Snapshot): Generator<Finding> {
