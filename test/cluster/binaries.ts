@@ -33,7 +33,7 @@ export async function findBinaries<const P extends Program>(programs: readonly P
 }
 
 /** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
-export type Program = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool";
+export type Program = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool" | "helm";
 type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
 type ClusterProgram =
   | "kubelet"
@@ -114,6 +114,8 @@ function sourceOf(program: Program): Source {
       return { module: "etcd", targets: ["."] };
     case "grpcurl":
       return { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] };
+    case "helm":
+      return { module: "../manifests/helm", targets: ["helm.sh/helm/v4/cmd/helm"] };
     case "promtool": {
       // Builds only the service discovery that our configuration uses.
       const tags = "remove_all_sd,enable_kubernetes_sd";
