@@ -11,6 +11,7 @@ export interface KubeObject {
     readonly namespace?: string | undefined;
     readonly labels?: Readonly<Record<string, string>> | undefined;
     readonly annotations?: Readonly<Record<string, string>> | undefined;
+    readonly uid?: string | undefined;
     readonly resourceVersion?: string | undefined;
   };
   readonly [field: string]: unknown;

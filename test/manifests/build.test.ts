@@ -1,7 +1,5 @@
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { existsSync, readFileSync } from "node:fs";
 import { parseDurationMs } from "@kpng/process/options.ts";
-import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
@@ -9,7 +7,7 @@ import type { KubeObject } from "../cluster/api-client.ts";
 import { makePrograms } from "../docs/reference/command-options.ts";
 import { findKubectl } from "./find-kubectl.ts";
 import { staticPodsGuide, yamlOfGuide } from "./install-guide.ts";
-import { buildKustomization, commandLineOf, kustomizations, podSpecOf } from "./kustomizations.ts";
+import { buildKustomization, commandLineOf, kustomizations, makeKustomization, podSpecOf } from "./kustomizations.ts";
 import type { Container, PodSpec } from "./pod-spec.ts";
 
 const kubectl = (await findKubectl()) ?? "";
@@ -225,15 +223,6 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
 
 /** Start of a kustomization with every part of deploy/kubernetes. */
 const everyPart = `resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/ebpf, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]`;
-
-/** Writes a kustomization into a temporary folder; DEPLOY stands for deploy/kubernetes. */
-function makeKustomization(text: string): string {
-  const folder = temporaryFolder();
-  symlinkSync(resolve("deploy"), join(folder, "deploy"));
-  mkdirSync(join(folder, "own"));
-  writeFileSync(join(folder, "own", "kustomization.yaml"), text.replaceAll("DEPLOY", "../deploy/kubernetes"));
-  return join(folder, "own");
-}
 
 /** Whether the selector of a PodMonitor matches the pods of a workload. */
 function selects(monitor: KubeObject, { spec }: KubeObject): boolean {

@@ -18,8 +18,11 @@ export interface GuideShell {
   install(): void;
 }
 
-/** Creates the nodes that the guide names, and a folder for its commands. */
-export async function openGuideShell({ api, folder, kubeconfig }: Cluster, kubectl: string): Promise<GuideShell> {
+/** Creates the nodes that the guide names, and a folder for its commands, which find these programs first. */
+export async function openGuideShell(
+  { api, folder, kubeconfig }: Cluster,
+  ...programs: readonly string[]
+): Promise<GuideShell> {
   for (const [name, address] of Object.entries(nodes)) {
     await createNode(api, name);
     const addresses = [
@@ -33,7 +36,7 @@ export async function openGuideShell({ api, folder, kubeconfig }: Cluster, kubec
   for (const name of ["deploy", "node_modules", "package.json", "services"])
     symlinkSync(resolve(name), join(clone, name));
   writeFileSync(join(clone, "my-cluster", "kustomization.yaml"), yamlOfGuide()[0] ?? "");
-  const PATH = [resolve("node_modules/.bin"), dirname(kubectl), process.env.PATH].join(":");
+  const PATH = [resolve("node_modules/.bin"), ...programs.map(dirname), process.env.PATH].join(":");
   const env = { ...process.env, PATH, KUBECONFIG: kubeconfig("admin") };
   const run = (command: string, input = ""): string =>
     execFileSync("bash", ["-euo", "pipefail", "-c", command], {

@@ -1,7 +1,8 @@
 import { execFileSync } from "node:child_process";
-import { globSync } from "node:fs";
-import { dirname } from "node:path";
+import { globSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { getOrMake } from "@kpng/model/collections.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { parseAllDocuments } from "yaml";
 import type { KubeObject } from "../cluster/api-client.ts";
 import type { Container, PodSpec } from "./pod-spec.ts";
@@ -23,6 +24,15 @@ export function buildKustomization(kubectl: string, folder: string): readonly Ku
     const text = execFileSync(kubectl, ["kustomize", folder], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
     return parseAllDocuments(text).map((document) => document.toJS() as KubeObject);
   });
+}
+
+/** Writes a kustomization into a temporary folder; DEPLOY stands for deploy/kubernetes. */
+export function makeKustomization(text: string): string {
+  const folder = temporaryFolder();
+  symlinkSync(resolve("deploy"), join(folder, "deploy"));
+  mkdirSync(join(folder, "own"));
+  writeFileSync(join(folder, "own", "kustomization.yaml"), text.replaceAll("DEPLOY", "../deploy/kubernetes"));
+  return join(folder, "own");
 }
 
 /** Returns the pod template of a Deployment or DaemonSet; undefined for other objects. */
