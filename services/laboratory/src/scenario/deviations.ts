@@ -16,7 +16,8 @@ export const deviations = {
   "no-sctp": "does not serve SCTP",
   "no-ipv4": "serves IPv6 only, and nothing is sent over IPv4",
   "no-ipv6": "serves IPv4 only, and nothing is sent over IPv6",
-  "forward-policy-applies": "policy DROP in FORWARD also drops its packets, because it cannot accept them in another program's chain",
+  "forward-policy-applies":
+    "policy DROP in FORWARD also drops its packets, because it cannot accept them in another program's chain",
   "forward-policy-bypassed": "its packets do not pass chain FORWARD, so that policy DROP there does not affect them",
   "input-policy-applies": "policy DROP in INPUT drops packets to its node ports and load-balancer IPs",
   "input-policy-before-refusal": "a firewall's chain may drop a packet before the proxy can refuse it",
