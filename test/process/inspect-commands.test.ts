@@ -51,7 +51,9 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   edit("10.1.0.2", "10.1.0.22");
   await expect.poll(() => watch.stdout()).toMatch(/"name":"n1".*"state":"current".*"appliedRevision":2/);
   expect(await output("get", "nodes", "--not-applied", "2")).toMatch(/^NAME +STATE.*\nn2 +absent[^\n]*\n$/);
-  expect(await output("get", "sub")).toMatch(/^ID .*\n1 +n1 +node +kpng-json +- +current +2 +0 /);
+  expect(await output("get", "sub")).toMatch(
+    /^ID +NODE +KIND +PROGRAM +PEER +STATE +APPLIED +BEHIND +LAG +AGE +ERROR\n1 +n1 +node +kpng-json +- +current +2 +0 /,
+  );
   const changes = await output("get", "changes", "--service", "default/web", "-o", "json", "--limit", "1");
   expect(JSON.parse(changes)).toMatchObject({
     items: [{ revision: 2, source: "file", toldCount: 1, appliedCount: 1 }],

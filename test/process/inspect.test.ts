@@ -250,14 +250,15 @@ describe("watches", () => {
   });
 
   test("of nodes, subscribers and changes follow acknowledgements", async () => {
-    list();
-    const watchedNodes = client().watchNodes({}, { signal: open.signal })[Symbol.asyncIterator]();
     const watchedChanges = client()
       .watchChanges({ sinceRevision: 2n }, { signal: open.signal })
       [Symbol.asyncIterator]();
+    const firstChanges = watchedChanges.next();
+    list();
+    const watchedNodes = client().watchNodes({}, { signal: open.signal })[Symbol.asyncIterator]();
     const subscribers = client().watchSubscribers({}, { signal: open.signal })[Symbol.asyncIterator]();
     expect((await watchedNodes.next()).value.nodes).toHaveLength(3);
-    expect((await watchedChanges.next()).value).toMatchObject({ changes: [], isComplete: true });
+    expect((await firstChanges).value).toMatchObject({ revision: 1n, changes: [], isComplete: true });
     expect((await subscribers.next()).value).toMatchObject({ subscribers: [], isComplete: true });
     const one = await join("n1");
     expect((await watchedNodes.next()).value.nodes).toMatchObject([{ name: "n1" }]);
