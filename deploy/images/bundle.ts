@@ -22,6 +22,7 @@ import { laboratoryPrograms } from "../../services/laboratory/src/program-path.t
 const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
 
 const pageFolder = new URL("../../services/watcher/src/page/assets/", import.meta.url);
+const sctpProgram = new URL("../../services/laboratory/src/check/sctp.py", import.meta.url);
 
 /** Options of esbuild for our programs. */
 export const bundleOptions = {
@@ -41,8 +42,9 @@ export const bundleOptions = {
     // For Node.js, this package is a CommonJS module, whose names a dynamic `import` of a bundle does not have.
     yaml: fileURLToPath(new URL("../../node_modules/yaml/browser/index.js", import.meta.url)),
   },
-  // The files of the status page, which the watcher reads from its folder where it is not bundled.
+  // Files that the sources read from their folder: those of the status page, and a program of the laboratory in Python.
   define: {
+    bundledSctp: JSON.stringify(readFileSync(sctpProgram, "utf8")),
     bundledPage: JSON.stringify(
       Object.fromEntries(
         readdirSync(pageFolder).map((name) => [name, readFileSync(new URL(name, pageFolder), "utf8")]),
@@ -72,19 +74,10 @@ const mains = {
   "kpng-plan": "services/backend-plan/src/main.ts",
 };
 
-const ofLaboratory = laboratoryPrograms.map((file) => `services/laboratory/src/${file}`);
-
 /** Programs that processes of a laboratory run, which a bundle has in the folder `laboratory`. */
 export const laboratoryEntries: Readonly<Record<string, string>> = Object.fromEntries(
-  ofLaboratory.filter((file) => file.endsWith(".ts")).map((file) => [`laboratory/${basename(file, ".ts")}`, file]),
+  laboratoryPrograms.map((file) => [`laboratory/${basename(file, ".ts")}`, `services/laboratory/src/${file}`]),
 );
-
-/** Copies the programs of a laboratory that are not bundled. */
-export function copyLaboratory(folder: string): void {
-  for (const file of ofLaboratory.filter((each) => !each.endsWith(".ts"))) {
-    cpSync(join(bundleOptions.absWorkingDir, file), join(folder, "laboratory", basename(file)));
-  }
-}
 
 /**
  * Writes the programs to `folder`. Beside them are koffi, whose native module cannot be bundled, a list of all npm
@@ -96,7 +89,6 @@ async function bundlePrograms(folder: string, nodeModules: string): Promise<void
   const parts = Object.fromEntries(Object.entries(mains).map(([name, file]) => [`parts/${name}`, file]));
   const entryPoints = { ...parts, ...laboratoryEntries };
   const { metafile } = await build({ ...bundleOptions, entryPoints, outdir: folder, metafile: true });
-  copyLaboratory(folder);
   for (const name of Object.keys(mains)) writeFileSync(join(folder, `${name}.mjs`), launcher(name), { mode: 0o755 });
   writeManifest(folder, readManifest(join(nodeModules, "koffi")).version);
   const isNeeded = (from: string): boolean => !/\/koffi\/(vendor|lib|doc)$|\.(cc|hh|inc|S|asm)$/.test(from);

@@ -1,7 +1,7 @@
 import { symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { buildSync } from "esbuild";
-import { bundleOptions, copyLaboratory, laboratoryEntries } from "../../deploy/images/bundle.ts";
+import { bundleOptions, laboratoryEntries } from "../../deploy/images/bundle.ts";
 import { programs } from "./program-file.ts";
 
 /**
@@ -12,7 +12,6 @@ export function bundlePrograms(folder: string, others: Readonly<Record<string, s
   const mains = Object.fromEntries(programs.map((program) => [program, `services/${program}/src/main.ts`]));
   const entryPoints = { ...mains, ...laboratoryEntries, ...others };
   buildSync({ ...bundleOptions, entryPoints, outdir: folder });
-  copyLaboratory(folder);
   // For what cannot be bundled.
   symlinkSync(join(bundleOptions.absWorkingDir, "node_modules"), join(folder, "node_modules"));
 }

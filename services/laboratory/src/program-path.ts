@@ -9,9 +9,12 @@ import { fileURLToPath } from "node:url";
 export function programPath(file: (typeof laboratoryPrograms)[number]): string {
   const path = fileURLToPath(new URL(`./${file}`, import.meta.url));
   if (existsSync(path)) return path;
-  const name = basename(file).replace(/\.ts$/, ".mjs");
-  return join(dirname(realpathSync(process.argv[1] ?? "")), "laboratory", name);
+  const main = process.argv[1] ?? "";
+  // The main program may be started by a link. In the executable kpng, its path is not that of a file
+  // (deploy/release/executable-main.ts).
+  const folder = dirname(existsSync(main) ? realpathSync(main) : main);
+  return join(folder, "laboratory", basename(file).replace(/\.ts$/, ".mjs"));
 }
 
 /** Programs that processes of a laboratory run. */
-export const laboratoryPrograms = ["agent/agent.ts", "check/sctp.py", "relay-main.ts"] as const;
+export const laboratoryPrograms = ["agent/agent.ts", "relay-main.ts"] as const;

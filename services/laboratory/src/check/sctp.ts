@@ -1,11 +1,22 @@
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import type { Answer } from "../agent/request.ts";
 import type { Laboratory } from "../laboratory.ts";
-import { programPath } from "../program-path.ts";
 import { hosts, type PodName } from "../scenario/places.ts";
 
 const python = "/usr/bin/python3";
+
+/**
+ * Returns the command that runs sctp.py. It passes the source itself, because a bundle in the executable kpng has no
+ * file that Python could read.
+ */
+function program(): readonly string[] {
+  const isBundled = typeof bundledSctp !== "undefined";
+  return [python, "-c", isBundled ? bundledSctp : readFileSync(new URL("sctp.py", import.meta.url), "utf8")];
+}
+
+/** Content of sctp.py. Only bundles define this constant (deploy/images/bundle.ts). */
+declare const bundledSctp: string | undefined;
 
 /** Returns the reason why SCTP packets cannot be sent here; undefined if they can. */
 export function whyNoSctp(): string | undefined {
@@ -20,15 +31,7 @@ export async function serveSctp(laboratory: Laboratory, ports: readonly number[]
   await Promise.all(
     names.map(async (name) => {
       const { v4, v6 } = hosts[name];
-      const child = laboratory.start(name, [
-        python,
-        programPath("check/sctp.py"),
-        "serve",
-        name,
-        ports.join(","),
-        v4,
-        v6,
-      ]);
+      const child = laboratory.start(name, [...program(), "serve", name, ports.join(","), v4, v6]);
       if (child.stdout !== null) await once(child.stdout, "data");
     }),
   );
@@ -48,7 +51,5 @@ interface SctpQuestion {
 export async function askSctp(laboratory: Laboratory, namespace: string, question: SctpQuestion): Promise<Answer[]> {
   const { address, port, from = "-", timeoutMs, wanted } = question;
   const words = [address, port, from, timeoutMs, wanted, 64].map(String);
-  return JSON.parse(
-    await laboratory.run(namespace, [python, programPath("check/sctp.py"), "ask", ...words]),
-  ) as Answer[];
+  return JSON.parse(await laboratory.run(namespace, [...program(), "ask", ...words])) as Answer[];
 }
