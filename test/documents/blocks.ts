@@ -81,6 +81,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /\bgo run \.$/, test: "test/clients/clients.test.ts" },
   { pattern: /^npm (pack|install)\b/, test: "test/package/pack.nightly.test.ts" },
   { pattern: /^helm\b/, path: "docs/install.md", test: "test/manifests/helm.nightly.test.ts" },
+  { pattern: /./, path: "docs/guides/release.md", test: "test/package/release.nightly.test.ts" },
   { pattern: /./, path: "docs/install.md", test: "test/manifests/cluster.test.ts" },
   { pattern: /./, path: "docs/guides/sizing.md", test: "test/manifests/containers.test.ts" },
   { pattern: /^(kubectl|node=)/, path: "docs/guides/migrate-from-kube-proxy.md", test: "test/e2e/instead/move.ts" },
