@@ -76,7 +76,7 @@ const packetOptions: readonly OptionSpec[] = [
   {
     flags: "--lose-rules <command>",
     description:
-      "shell command, run on the node while the backend is stopped, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services",
+      "shell command, run on the node after the backend was killed, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services",
     parse: parseNonEmptyText,
   },
   {

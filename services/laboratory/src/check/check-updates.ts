@@ -115,8 +115,8 @@ export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: 
 async function change(world: TwoNodes, proxy: UpdatedProxy, { event, after }: Update): Promise<void> {
   if (event === undefined) return proxy.apply(after.state);
   if (event === "rules lost") {
-    // A running proxy might repair its rules before they are read.
-    await proxy.stop();
+    // A running proxy might repair its rules before they are read, and one that ends cleanly might remove them.
+    await proxy.stop("SIGKILL");
     const before = await describeNode(world, proxy.word("bpf"));
     await proxy.loseRules();
     const now = await describeNode(world, proxy.word("bpf"));
