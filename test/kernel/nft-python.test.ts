@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { programFile } from "../process/program-file.ts";
 import { flushServices } from "./backend/kpng-proxy.ts";
 import { describeProxy } from "./describe-proxy.ts";
-import { selectedCases } from "./selection.ts";
+import { isEverything, selectedCases } from "./selection.ts";
 
 const python = "/usr/bin/python3";
 const proxy = [python, "examples/nft-python/nft.py"];
@@ -22,5 +22,5 @@ describeProxy({
       exceptions: "examples/nft-python/packets.exceptions",
     },
   }),
-  cases: selectedCases,
+  cases: isEverything ? undefined : selectedCases,
 });

@@ -188,7 +188,7 @@ export function nodeFamilies(): readonly Family[] {
 /** Option `--nodeport-addresses`, as in kube-proxy. */
 export const nodePortAddressesOption: OptionSpec = repeatable(
   "--nodeport-addresses <cidrs>",
-  "serve node ports on local addresses in these CIDRs, or on the Node's own with `primary` (default: all)",
+  "serve node ports on local addresses in these CIDRs, or with `primary` on the first address of each family that the Node has (default: all)",
 );
 
 /**
