@@ -229,6 +229,7 @@ export class NftTable {
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
     const { picks, additions, elements, last } = planChange(this.#elements, installed.picks);
+    const written = chains.written.map(({ name }) => name);
     const hasNewRules = picks.size > 0 || additions !== "" || last !== "";
     if (elements.length === 0 && !hasNewRules) {
       table.committed();
@@ -245,7 +246,7 @@ export class NftTable {
     this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
     if (!hasNewRules) return { elements, chains: [] };
     // A rule with another anonymous map has the same expressions, so rules alone do not show its change.
-    return { elements, chains: [...new Set([...compareRules(installed.rules, rules), ...chainsIn(additions)])].sort() };
+    return { elements, chains: [...new Set([...compareRules(installed.rules, rules), ...written])].sort() };
   }
 
   /** Uses nft to install the chains that new elements need, except the chains that nft cannot add. */
@@ -276,11 +277,6 @@ export class NftTable {
       await connection.commit(this.#id, part);
     }
   }
-}
-
-/** Returns the names of the chains that commands write. */
-function chainsIn(commands: string): readonly string[] {
-  return Array.from(commands.matchAll(/^add chain \S+ \S+ (\S+)/gm), ([, name = ""]) => name);
 }
 
 const nothing: TableChange = { elements: [], chains: [] };

@@ -51,22 +51,16 @@ export function renderStickyChain(
 ): ServiceChain {
   const ip = ipOf(family);
   const hash = setHash(port, set);
-  const clients = `clients_${hash}`;
-  const client = `${ip} saddr timeout ${affinitySeconds}s : meta priority`;
+  const clients = clientMap(family, hash, affinitySeconds, maxClients);
   const setId = `meta priority set ${packSet({ kind: "plain", id, count: 0 })}`;
   const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
   return {
     name: `sticky_${hash}`,
-    sets: [
-      {
-        name: clients,
-        declaration: `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`,
-      },
-    ],
+    sets: [clients.set],
     rules: [
       // Removes the kind of the frontend, with which the value could equal an endpoint id of another Service.
       setId,
-      `meta priority set ${ip} saddr map @${clients} update @${clients} { ${client} }`,
+      clients.recall,
       `meta priority >= ${firstEndpointId} ${goThere}`,
       setId,
       "meta priority vmap @sticky_counts",
@@ -75,12 +69,7 @@ export function renderStickyChain(
       "meta priority vmap @sticky_counts",
       // Only an endpoint id may be remembered.
       `meta priority < ${firstEndpointId} return`,
-      // The element is deleted first because `update` only renews the timeout of an existing element and keeps its old
-      // value.
-      `delete @${clients} { ${ip} saddr : meta priority }`,
-      `update @${clients} { ${client} } ${goThere}`,
-      // Reached if the map is full.
-      goThere,
+      ...clients.remember(goThere),
     ],
   };
 }
@@ -101,8 +90,33 @@ export function renderRangesChain(family: Family, { ranges, ownAddresses }: Allo
   };
 }
 
+/**
+ * Returns the map of the clients of a Service port or whole address with affinity, and the rules for it. It holds the id
+ * of each client's endpoint, which rules have in `meta priority`. `hash` identifies the owner.
+ */
+export function clientMap(family: Family, hash: string, affinitySeconds: number, maxClients: number) {
+  const source = `${ipOf(family)} saddr`;
+  const name = `clients_${hash}`;
+  const element = `${source} timeout ${affinitySeconds}s : meta priority`;
+  const type = `${addressType(family)} : classid`;
+  return {
+    set: { name, declaration: `map ${name} { type ${type}; flags dynamic,timeout; size ${maxClients}; }` },
+    /** Loads the client's endpoint and renews its timeout; has no effect for an unknown client. */
+    recall: `meta priority set ${source} map @${name} update @${name} { ${element} }`,
+    /** Returns rules that remember the endpoint, and then do as `goThere` says. */
+    remember: (goThere: string): readonly string[] => [
+      // The element is deleted first because `update` only renews the timeout of an existing element and keeps its old
+      // value.
+      `delete @${name} { ${source} : meta priority }`,
+      `update @${name} { ${element} } ${goThere}`,
+      // Reached if the map is full.
+      goThere,
+    ],
+  };
+}
+
 /** The name of the type of addresses. */
-export function addressType(family: Family): string {
+function addressType(family: Family): string {
   return family === "v4" ? "ipv4_addr" : "ipv6_addr";
 }
 
@@ -180,19 +194,21 @@ export class ServiceChains {
     return this.#add((chain) => chain.hook === undefined);
   }
 
-  /**
-   * Returns the commands for base chains, which come after everything to which they may lead; "" for none.
-   */
+  /** Returns the commands for base chains, which come after all chains to which they may lead; "" for none. */
   hooks(): string {
     return this.#add((chain) => chain.hook !== undefined);
   }
 
-  #add(isIncluded: (chain: ServiceChain) => boolean): string {
-    const chains = [...this.#changed].flatMap((name) => {
+  /** Chains that the next commit writes: new ones, and those with other rules. */
+  get written(): readonly ServiceChain[] {
+    return [...this.#changed].flatMap((name) => {
       const chain = this.#desired.get(name)?.chain;
-      if (chain === undefined || !isIncluded(chain) || isSameChain(chain, this.#installed.get(name))) return [];
-      return [chain];
+      return chain === undefined || isSameChain(chain, this.#installed.get(name)) ? [] : [chain];
     });
+  }
+
+  #add(isIncluded: (chain: ServiceChain) => boolean): string {
+    const chains = this.written.filter(isIncluded);
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
     return [
       ...chains.flatMap(({ sets = [] }) => sets.flatMap((set) => addSet(at, set))),

@@ -9,7 +9,7 @@ import type {
 } from "@kpng/service-plan/service-plan.ts";
 import { firstEndpointId, numberBytes } from "../layout/elements.ts";
 import { formatNumber } from "../layout/format-element.ts";
-import { addressType, hash, type ServiceChain } from "./service-chains.ts";
+import { clientMap, hash, type ServiceChain } from "./service-chains.ts";
 import { frontendKey, ipOf, podMatch } from "./skeleton.ts";
 
 /**
@@ -114,24 +114,19 @@ function renderPick(
   if (affinitySeconds === undefined) {
     return { name, rules: [`dnat to ${random} map ${mapOf(endpoints.entries())}`] };
   }
-  const ip = ipOf(family);
   const ids = endpointIds(name, endpoints);
-  const clients = `clients_${hash(name)}`;
-  const client = `${ip} saddr timeout ${affinitySeconds}s : meta priority`;
-  const declaration = `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`;
+  const clients = clientMap(family, hash(name), affinitySeconds, maxClients);
   const goThere = `dnat to meta priority map ${mapOf(ids.map((id, at) => [id, endpoints[at] ?? ""]))}`;
   return {
     name,
-    sets: [{ name: clients, declaration }],
-    // The order of `renderStickyChain`, which gives the reasons.
+    sets: [clients.set],
     rules: [
       "meta priority set 0",
-      `meta priority set ${ip} saddr map @${clients} update @${clients} { ${client} }`,
+      clients.recall,
+      // Has no effect unless the client is known and its endpoint still there.
       goThere,
       `meta priority set ${random} map ${mapOf(ids.entries())}`,
-      `delete @${clients} { ${ip} saddr : meta priority }`,
-      `update @${clients} { ${client} } ${goThere}`,
-      goThere,
+      ...clients.remember(goThere),
     ],
   };
 }
