@@ -10,12 +10,11 @@ import type { Frontend, ServicePlan, WholeFrontend } from "./service-plan.ts";
  */
 export type FrontendId = string;
 
+/** Where a frontend answers: an address and port, a node port, or a whole address without protocol and port. */
+type Place = Partial<Pick<Frontend | WholeFrontend, "address" | "protocol" | "port">>;
+
 /** Returns the identifier of a frontend. */
-export function frontendId({
-  address,
-  protocol,
-  port,
-}: Pick<Frontend | WholeFrontend, "address" | "protocol" | "port">): FrontendId {
+export function frontendId({ address, protocol, port }: Place): FrontendId {
   if (protocol === undefined || port === undefined) return wholeId(address ?? "");
   // Use `join`, whose result is stored in one piece; the result of a template would also keep its parts in memory.
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");

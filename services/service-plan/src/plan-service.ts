@@ -247,9 +247,9 @@ function isValidPort({ port, nodePort }: ServicePort): boolean {
  * True if a service proxy serves the Service in this family. `planService` and `planHealthCheck` skip all other
  * Services, and `kpng explain` reports them as not served; all three must agree.
  *
- * Headless Services and ExternalNames are not served; `planService` still serves whole addresses of a headless Service
- * that asks for them. A Service with cluster IPs of one family is served only in that
- * family; a Service without cluster IPs, which only a state file can contain, is served in both.
+ * Headless Services and ExternalNames are not served, but `planService` plans the whole addresses of a headless Service
+ * that asks for them. A Service with cluster IPs of one family is served only in that family; a Service without cluster
+ * IPs, which only a state file can contain, is served in both.
  */
 export function isServed({ isHeadless, type, clusterIPs }: Service, family: Family): boolean {
   if (isHeadless || type === "ExternalName") return false;

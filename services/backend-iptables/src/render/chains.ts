@@ -26,8 +26,8 @@ export interface ChainNames {
   /** A fixed chain: `KPNG-SERVICES`. */
   fixed(name: FixedChain | WholeAddressChain): string;
   /**
-   * The chains of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. Without a
-   * protocol, those of whole addresses.
+   * Returns the chains of a service port, e.g. `KPNG-SVC-XPGD46QRK7WJZT7O` with the hash that kube-proxy uses. Without a
+   * protocol, returns the chains of a Service's whole addresses.
    */
   ofServicePort(name: string, protocol: Protocol | undefined): (kind: ServiceChainKind) => string;
   /** The list of clients that keep their endpoint because of client affinity: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */

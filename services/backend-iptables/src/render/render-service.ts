@@ -78,7 +78,10 @@ export function renderService(
 }
 
 /** A Service port, or all ports and protocols of the addresses that a Service takes as a whole. */
-type Balanced = ServicePortPlan | WholeAddressPlan;
+interface Balanced extends Pick<ServicePortPlan | WholeAddressPlan, "name" | "protocol" | "port" | "affinitySeconds"> {
+  readonly sets: Readonly<Record<EndpointSetName, readonly (EndpointAddress | WholeEndpoint)[]>>;
+  readonly frontends: readonly (Frontend | WholeFrontend)[];
+}
 
 function* renderPortChains(
   port: Balanced,
@@ -95,7 +98,7 @@ function* renderPortChains(
   }
   if (external === undefined || externalRoutes === undefined) return;
   yield [external, renderExternalChain(port.name, externalRoutes, sets, options)];
-  const filtered = [...port.frontends].filter(({ sources }) => sources !== undefined);
+  const filtered = port.frontends.filter(({ sources }) => sources !== undefined);
   if (filtered.length > 0) yield [firewall, renderFirewallChain(port.name, filtered, external, options)];
 }
 
@@ -112,7 +115,7 @@ function renderClusterIPMasquerade(
   const { pod } = internalRoutes;
   const isForAll = pod.kind === "balance" && pod.isMasqueraded;
   const match = isForAll ? { source: "", interface: "" } : ifNotPod(node.podTraffic);
-  return [...frontends].flatMap(({ kind, address }) =>
+  return frontends.flatMap(({ kind, address }) =>
     kind !== "clusterIP" || address === undefined
       ? []
       : rule(
@@ -169,9 +172,8 @@ export type Routes = Readonly<Record<Sender, Route>>;
  */
 function portChains({ name, protocol, frontends }: Balanced, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
-  const all: readonly (Frontend | WholeFrontend)[] = frontends;
-  const internalRoutes = all.find(({ kind }) => kind === "clusterIP")?.routes;
-  const externalRoutes = all.find(({ kind }) => kind !== "clusterIP")?.routes;
+  const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;
+  const externalRoutes = frontends.find(({ kind }) => kind !== "clusterIP")?.routes;
   const used = new Set([...usedSets(internalRoutes), ...usedSets(externalRoutes)]);
   const sets = new Map<EndpointSetName, string>();
   if (used.has("cluster")) sets.set("cluster", chain("SVC"));

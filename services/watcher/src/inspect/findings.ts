@@ -248,8 +248,7 @@ function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Cla
     };
     const claimAll = (place: { readonly protocol?: Protocol; readonly port?: number }): void => {
       const claimEach = (addresses: readonly string[], kind: Claimant["kind"]): void => {
-        for (const address of addresses)
-          claim(frontendId({ protocol: undefined, port: undefined, ...place, address }), kind);
+        for (const address of addresses) claim(frontendId({ ...place, address }), kind);
       };
       if (!service.isHeadless) claimEach(listAddresses(service.clusterIPs), "clusterIP");
       claimEach(listAddresses(service.loadBalancerIPs), "loadBalancerIP");
