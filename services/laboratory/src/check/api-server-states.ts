@@ -159,8 +159,7 @@ function pathOf({ kind, metadata }: Manifest): string {
 
 /** The API server sets the time of creation itself, and rejects a change of it. */
 function withoutTime({ metadata, ...object }: ServiceManifest | EndpointSliceManifest): object {
-  const { creationTimestamp, ...rest } = { creationTimestamp: undefined, ...metadata };
-  return { ...object, metadata: rest };
+  return { ...object, metadata: { ...metadata, creationTimestamp: undefined } };
 }
 
 /**

@@ -2,7 +2,7 @@ import type { FlowState } from "../agent/request.ts";
 import type { ProxyProfile } from "../scenario/deviations.ts";
 import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
-import type { Flow, Update } from "../scenario/scenario.ts";
+import type { Flow, Scenario, Update } from "../scenario/scenario.ts";
 import { checkPackets } from "./check-packets.ts";
 import type { CommandProxy } from "./command-proxy.ts";
 import { describeNode } from "./describe-node.ts";
@@ -28,27 +28,26 @@ let lastId = 0;
 
 /** Starts the flows of an update in its first state; resolves when each has its expected answer. */
 async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
-  const isServed = before.packets.some((packet) => "goesTo" in packet);
-  return Promise.all(
-    flows.flatMap((flow) =>
-      world.families.flatMap((family) =>
-        Array.from({ length: flowCount(flow) }, async () => {
-          const agent = world.agentOf(flow.from);
-          lastId += 1;
-          const id = lastId;
-          const address = addressOf(before.state, flow.to, family);
-          const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
-          await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
-          const look = () => agent.send({ kind: "look", id });
-          let name: string | undefined;
-          // A TCP server sends its name before it answers the first block.
-          const deadlineMs = performance.now() + world.answerMs;
-          while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
-          return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
-        }),
-      ),
-    ),
+  const all = flows.flatMap((flow) =>
+    world.families.flatMap((family) => Array.from({ length: flowCount(flow) }, () => ({ flow, family }))),
   );
+  return Promise.all(all.map(({ flow, family }) => openFlow(world, before, flow, family)));
+}
+
+async function openFlow(world: TwoNodes, before: Scenario, flow: Flow, family: Family): Promise<OpenFlow> {
+  const agent = world.agentOf(flow.from);
+  lastId += 1;
+  const id = lastId;
+  const address = addressOf(before.state, flow.to, family);
+  const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
+  await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
+  const look = () => agent.send({ kind: "look", id });
+  const isServed = before.packets.some((packet) => "goesTo" in packet);
+  let name: string | undefined;
+  // A TCP server sends its name before it answers the first block.
+  const deadlineMs = performance.now() + world.answerMs;
+  while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
+  return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
 }
 
 /** Returns a line for each flow with an unexpected result. Waits some seconds for expected answers. */

@@ -8,6 +8,7 @@ import {
   nodeAddress,
   type Outcome,
   outside,
+  type Packet,
   pod,
   stranger,
 } from "./packet.ts";
@@ -23,22 +24,15 @@ const headless: ServiceOptions = { isHeadless: true, ports: [], externalIPs: [pu
 const masqueraded = { goesTo: ["b", "c"], source: "masqueraded" } as const;
 const kept = { goesTo: ["b", "c"], source: "kept" } as const;
 
-/** For a packet to an external or load-balancer IP at a port that no Service has: kube-proxy leaves it alone. */
-function whole(outcome: Outcome) {
-  const { deviations } = unknownAddressPort;
-  return { verdict: "untouched", deviations: { "whole-addresses-served": outcome, ...deviations } } as const;
-}
+/** Returns the result for a packet that only proxies with whole addresses serve; `others` are further deviations. */
+const whole = (outcome: Outcome, others: Packet["deviations"] = {}) =>
+  ({ verdict: "untouched", deviations: { "whole-addresses-served": outcome, ...others } }) as const;
 
-/** The same for an address at which no Service has any port. */
-function wholeAlone(outcome: Outcome) {
-  return { verdict: "untouched", deviations: { "whole-addresses-served": outcome } } as const;
-}
+/** The same at an external or load-balancer IP that is also the address of a Service's port. */
+const wholeBesidePort = (outcome: Outcome) => whole(outcome, unknownAddressPort.deviations);
 
-/** The same for a cluster IP. */
-function wholeClusterIP(outcome: Outcome) {
-  const { deviations } = unknownPort;
-  return { verdict: "untouched", deviations: { "whole-addresses-served": outcome, ...deviations } } as const;
-}
+/** The same at a cluster IP. */
+const wholeClusterIP = (outcome: Outcome) => whole(outcome, unknownPort.deviations);
 
 /** Services that take their addresses as a whole. */
 export const wholeAddressScenarios: readonly Scenario[] = [
@@ -46,11 +40,11 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     name: "a headless Service without ports that takes its external IPs as a whole",
     state: web(headless, ["b", "c"]),
     packets: [
-      { from: outside, to: externalIP("web"), port: one, ...wholeAlone(masqueraded) },
-      { from: outside, to: externalIP("web"), port: other, ...wholeAlone(masqueraded) },
-      { from: outside, to: externalIP("web"), port: one, protocol: "sctp", ...wholeAlone(masqueraded) },
-      { from: pod("a"), to: externalIP("web"), port: other, ...wholeAlone(masqueraded) },
-      { from: n1, to: externalIP("web"), port: one, ...wholeAlone({ goesTo: ["b", "c"] }) },
+      { from: outside, to: externalIP("web"), port: one, ...whole(masqueraded) },
+      { from: outside, to: externalIP("web"), port: other, ...whole(masqueraded) },
+      { from: outside, to: externalIP("web"), port: one, protocol: "sctp", ...whole(masqueraded) },
+      { from: pod("a"), to: externalIP("web"), port: other, ...whole(masqueraded) },
+      { from: n1, to: externalIP("web"), port: one, ...whole({ goesTo: ["b", "c"] }) },
       { from: outside, to: nodeAddress, port: 81, verdict: "untouched" },
     ],
   },
@@ -71,7 +65,7 @@ export const wholeAddressScenarios: readonly Scenario[] = [
       { from: n1, to: clusterIP("web"), port: one, ...wholeClusterIP({ goesTo: ["b", "c"] }) },
       { from: outside, to: clusterIP("web"), port: one, ...wholeClusterIP(masqueraded) },
       { from: outside, to: externalIP("web"), port: other, protocol: "tcp", ...masqueraded },
-      { from: outside, to: externalIP("web"), port: one, protocol: "tcp", ...whole(masqueraded) },
+      { from: outside, to: externalIP("web"), port: one, protocol: "tcp", ...wholeBesidePort(masqueraded) },
       { from: outside, to: nodeAddress, port: 30_080, protocol: "tcp", ...masqueraded },
       { from: outside, to: nodeAddress, port: 30_080, protocol: "udp", verdict: "untouched" },
     ],
@@ -80,17 +74,17 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     name: "whole addresses with external policy Local and an endpoint on the node",
     state: web({ ...headless, external: "Local" }, ["b", "c"]),
     packets: [
-      { from: outside, to: externalIP("web"), port: one, ...wholeAlone({ goesTo: ["b"], source: "kept" }) },
-      { from: pod("a"), to: externalIP("web"), port: other, ...wholeAlone(kept) },
-      { from: n1, to: externalIP("web"), port: one, ...wholeAlone(masqueraded) },
+      { from: outside, to: externalIP("web"), port: one, ...whole({ goesTo: ["b"], source: "kept" }) },
+      { from: pod("a"), to: externalIP("web"), port: other, ...whole(kept) },
+      { from: n1, to: externalIP("web"), port: one, ...whole(masqueraded) },
     ],
   },
   {
     name: "whole addresses with external policy Local and no endpoint on the node",
     state: web({ ...headless, external: "Local" }, ["c"]),
     packets: [
-      { from: outside, to: externalIP("web"), port: one, ...wholeAlone({ verdict: "silent" }) },
-      { from: pod("a"), to: externalIP("web"), port: one, ...wholeAlone({ goesTo: ["c"], source: "kept" }) },
+      { from: outside, to: externalIP("web"), port: one, ...whole({ verdict: "silent" }) },
+      { from: pod("a"), to: externalIP("web"), port: one, ...whole({ goesTo: ["c"], source: "kept" }) },
     ],
   },
   {
@@ -109,8 +103,8 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     name: "whole addresses without endpoints",
     state: web({ mapIP: true, externalIPs: [address] }, []),
     packets: [
-      { from: outside, to: externalIP("web"), port: one, ...whole({ verdict: "refused" }) },
-      { from: pod("a"), to: externalIP("web"), port: one, ...whole({ verdict: "refused" }) },
+      { from: outside, to: externalIP("web"), port: one, ...wholeBesidePort({ verdict: "refused" }) },
+      { from: pod("a"), to: externalIP("web"), port: one, ...wholeBesidePort({ verdict: "refused" }) },
       { from: pod("a"), to: clusterIP("web"), port: one, ...wholeClusterIP({ verdict: "refused" }) },
       { from: n1, to: clusterIP("web"), port: one, ...wholeClusterIP({ verdict: "refused" }) },
     ],
@@ -127,8 +121,8 @@ export const wholeAddressScenarios: readonly Scenario[] = [
         ...{ from: outside, to: externalIP("dns"), port: one, protocol: "udp" },
         ...{ goesTo: ["d"], source: "masqueraded" },
       },
-      { from: outside, to: externalIP("web"), port: one, protocol: "tcp", ...whole(masqueraded) },
-      { from: outside, to: externalIP("web"), port: other, protocol: "udp", ...whole(masqueraded) },
+      { from: outside, to: externalIP("web"), port: one, protocol: "tcp", ...wholeBesidePort(masqueraded) },
+      { from: outside, to: externalIP("web"), port: other, protocol: "udp", ...wholeBesidePort(masqueraded) },
       { from: outside, to: externalIP("empty"), port: other, protocol: "tcp", verdict: "refused" },
       { from: pod("a"), to: externalIP("empty"), port: other, protocol: "tcp", verdict: "refused" },
     ],
@@ -137,9 +131,9 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     name: "a whole load-balancer IP for some clients",
     state: web({ mapIP: true, loadBalancerIPs: [address], sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
-      { from: outside, to: loadBalancerIP("web"), port: one, ...whole(masqueraded) },
-      { from: stranger, to: loadBalancerIP("web"), port: one, ...whole({ verdict: "silent" }) },
-      { from: pod("a"), to: loadBalancerIP("web"), port: one, ...whole({ verdict: "silent" }) },
+      { from: outside, to: loadBalancerIP("web"), port: one, ...wholeBesidePort(masqueraded) },
+      { from: stranger, to: loadBalancerIP("web"), port: one, ...wholeBesidePort({ verdict: "silent" }) },
+      { from: pod("a"), to: loadBalancerIP("web"), port: one, ...wholeBesidePort({ verdict: "silent" }) },
       { from: pod("a"), to: clusterIP("web"), port: one, ...wholeClusterIP(kept) },
     ],
   },
@@ -147,8 +141,8 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     name: "whole addresses with affinity",
     state: web({ ...headless, affinitySeconds: 600 }, ["b", "c"]),
     packets: [
-      { from: outside, to: externalIP("web"), port: one, ...wholeAlone({ ...masqueraded, isSticky: true }) },
-      { from: pod("a"), to: externalIP("web"), port: other, ...wholeAlone({ ...masqueraded, isSticky: true }) },
+      { from: outside, to: externalIP("web"), port: one, ...whole({ ...masqueraded, isSticky: true }) },
+      { from: pod("a"), to: externalIP("web"), port: other, ...whole({ ...masqueraded, isSticky: true }) },
     ],
   },
   {
