@@ -86,7 +86,7 @@ export class SimulatedNode {
 
   /** Follows one stream, and returns the reason of its end. */
   async #follow(reconnect: Reconnect, onDialled: () => void, signal: AbortSignal): Promise<unknown> {
-    const { connect, fault, random, isExtended } = this.#options;
+    const { name, connect, fault, random, isExtended } = this.#options;
     const { promise: ended, resolve: end } = Promise.withResolvers<unknown>();
     const endAs = (reason: string) => () => end(new Error(reason));
     const abort = (): void => end(signal.reason);
@@ -106,10 +106,10 @@ export class SimulatedNode {
     const requests = this.#makeRequests();
     this.#read(stream, requests, reconnect, end);
     requests.next();
+    const plain = create(WatchReqSchema, { NodeName: name });
     const sending = new AbortController();
     const sent = (async () => {
-      for await (const request of requests.send(sending.signal))
-        stream.write(encode(isExtended ? request : this.#plain));
+      for await (const request of requests.send(sending.signal)) stream.write(encode(isExtended ? request : plain));
     })();
     const reason = await ended;
     clearTimeout(timer);
@@ -118,10 +118,6 @@ export class SimulatedNode {
     session.destroy();
     await sent;
     return reason;
-  }
-
-  get #plain(): WatchReq {
-    return create(WatchReqSchema, { NodeName: this.#options.name });
   }
 
   #makeRequests(): WatchRequests {
@@ -140,9 +136,9 @@ export class SimulatedNode {
     const { fault, isExtended, onBatch } = this.#options;
     let first: SyncMark | undefined;
     const reader = new SyncReader((message) => {
-      first ??= readMark(message);
+      first ??= { ...readMark(message), ...(isExtended ? {} : plainMark) };
       const revision = readRevision(message);
-      const mark = { ...first, revision, ...(isExtended ? {} : plainMark) };
+      const mark = { ...first, revision };
       this.batchCount += 1;
       this.revision = Number(revision);
       this.isSynced = true;

@@ -4,6 +4,8 @@ const prefixBytes = 5;
 /** Tag of OpItem.Sync (field 1, length-delimited): only the operation that ends a batch starts with this byte. */
 const syncTag = 0x0a;
 
+const nothing = Buffer.alloc(0);
+
 /** Tag of EmptyOp.Revision (field 100, varint). */
 const revisionTag = [0xa0, 0x06] as const;
 
@@ -14,7 +16,7 @@ const revisionTag = [0xa0, 0x06] as const;
 export class SyncReader {
   readonly #onSync: (message: Uint8Array) => void;
   /** Start of a message that may be a Sync and has not arrived completely. */
-  #pending = Buffer.alloc(0);
+  #pending = nothing;
   /** Bytes still to come of a message that is skipped. */
   #skippedBytes = 0;
 
@@ -38,7 +40,7 @@ export class SyncReader {
       this.#skippedBytes += Math.max(0, end - data.length);
       at = Math.min(end, data.length);
     }
-    this.#pending = Buffer.from(data.subarray(at));
+    this.#pending = at === data.length ? nothing : Buffer.from(data.subarray(at));
   }
 }
 
