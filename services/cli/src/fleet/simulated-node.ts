@@ -207,9 +207,12 @@ function encode(request: WatchReq): Buffer {
   return Buffer.concat([prefix, message]);
 }
 
-/** Returns the error that a watcher ended a stream with. */
+/**
+ * Returns the error that a watcher ended a stream with. Its message stays as it is on the wire: only characters outside
+ * ASCII and `%` are escaped there, and an invalid escape must not end the program.
+ */
 function statusError(trailers: IncomingHttpHeaders): ConnectError {
   const { "grpc-status": status, "grpc-message": message = "", "grpc-retry-pushback-ms": pushback } = trailers;
   const metadata = pushback === undefined ? {} : { "grpc-retry-pushback-ms": String(pushback) };
-  return new ConnectError(decodeURIComponent(String(message)), Number(status), metadata);
+  return new ConnectError(String(message), Number(status), metadata);
 }
