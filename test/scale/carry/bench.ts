@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { usageOf } from "../proc.ts";
 import { type Carrier, maxConnections, startEndpoint, startHaproxy, startKpng } from "./carriers.ts";
 import { download, keepOpen, shortConnections, upload } from "./load.ts";
@@ -37,6 +38,10 @@ async function measureOpen({ pid, port }: Carrier): Promise<string> {
   return `${((after - before) / kept / 1_024).toFixed(1)} KiB for each of ${kept} pairs`;
 }
 
+if (spawnSync("haproxy", ["-v"]).error !== undefined) {
+  process.stderr.write("the benchmark needs HAProxy: apt-get install haproxy\n");
+  process.exit(2);
+}
 const endpoint = await startEndpoint();
 const carriers = [await startHaproxy(endpoint.port), await startKpng(endpoint.port)];
 try {

@@ -28,8 +28,8 @@ export async function startKpng(target: number): Promise<Carrier> {
   writeFileSync(join(folder, "state.json"), JSON.stringify(oneService(target)));
   const main = join(import.meta.dirname, "../../../services/cli/src/main.ts");
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", "--map", "127.0.0.1"];
-  // One Service may have half of them.
-  const limits = ["--max-connections", String(2 * maxConnections())];
+  // One Service may have half of them, and one client half of those.
+  const limits = ["--max-connections", String(4 * maxConnections())];
   const child = start([process.execPath, main, "file", "-i", folder, ...sink, ...limits]);
   return carrier("kpng-userspace", child, Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/)));
 }
