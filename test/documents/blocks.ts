@@ -83,6 +83,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^helm\b/, path: "docs/install.md", test: "test/manifests/helm.nightly.test.ts" },
   { pattern: /./, path: "docs/guides/release.md", test: "test/package/release.nightly.test.ts" },
   { pattern: /./, path: "docs/install.md", test: "test/manifests/cluster.test.ts" },
+  { pattern: /./, path: "docs/guides/certificates.md", test: "test/manifests/cluster.test.ts" },
   { pattern: /./, path: "docs/guides/sizing.md", test: "test/manifests/containers.test.ts" },
   { pattern: /^(kubectl|node=)/, path: "docs/guides/migrate-from-kube-proxy.md", test: "test/e2e/instead/move.ts" },
   { pattern: /^docker (build|buildx)\b/, test: "test/deploy/image.test.ts" },

@@ -85,7 +85,9 @@ await describeCluster(name, { whyNot, hasControllers: false }, (cluster) => {
     const ca = (): Promise<string> => read("configmaps", "kpng-ca", "ca.crt");
     const served = async (): Promise<string> =>
       Buffer.from(await read("secrets", "kpng-watcher-tls", "tls.crt"), "base64").toString();
-    const [trustBoth = "", useNew = "", forgetOld = "", useCertManager = ""] = commandsOfGuide("Certificates");
+    const guide = "docs/guides/certificates.md";
+    const [trustBoth = "", useNew = "", forgetOld = ""] = commandsOfGuide("Replace the CA", guide);
+    const [useCertManager = ""] = commandsOfGuide("cert-manager", guide);
     shell.run(trustBoth);
     const both = file("kpng-certificates/ca.crt") + file("new-certificates/ca.crt");
     expect(await ca()).toBe(both);

@@ -44,19 +44,19 @@ const versionText = formatVersion("kpng", packageJson.version);
 
 /** All commands, in the order in which help lists them. */
 const entries: readonly Entry[] = [
-  source("kube", "watch the API server, and serve, write or apply what it holds", async () => {
+  source("kube", "watch the API server; serve, save or apply its Services", async () => {
     return (await import("./source/kube.ts")).kubeCommand;
   }),
-  source("file", "the same with manifests or state files", async () => {
+  source("file", "read manifests or state files; serve, save or apply their Services", async () => {
     return (await import("./source/file.ts")).fileCommand;
   }),
-  source("api", "the same with another watcher (a relay)", async () => {
+  source("api", "follow another watcher; serve, save or apply its Services (a relay)", async () => {
     return (await import("./source/api.ts")).apiCommand;
   }),
-  source("replay", "the same with a recording of kpng record", async () => {
+  source("replay", "play a recording of kpng record; serve, save or apply its Services", async () => {
     return (await import("./source/replay.ts")).replayCommand;
   }),
-  source("simulate", "the same with a made-up cluster that changes all the time", async () => {
+  source("simulate", "make up a cluster that changes all the time; serve, save or apply its Services", async () => {
     return (await import("./source/simulate.ts")).simulateCommand;
   }),
   {
