@@ -137,14 +137,18 @@ describe("the receipt of a batch", () => {
     expect(sent.flatMap(({ Ack }) => Ack?.Applied ?? [])).toEqual([1n, 2n]);
   });
 
-  test("is confirmed by a request if applying the batch takes long", async () => {
+  test("is confirmed by a request if applying the batch takes long, after an acknowledgement that none is applied", async () => {
     await receive();
     await vi.advanceTimersByTimeAsync(900);
     expect(sent).toHaveLength(1);
     await vi.advanceTimersByTimeAsync(200);
-    expect(sent[1]).toMatchObject({ Count: 1, Received: 1n });
+    expect(sent[1]?.Ack).toMatchObject({ Applied: 0n, Failed: 0n });
+    expect(sent[2]).toMatchObject({ Count: 1, Received: 1n });
     await vi.advanceTimersByTimeAsync(10_000);
-    expect(sent).toHaveLength(2);
+    expect(sent).toHaveLength(3);
+    await receive();
+    await vi.advanceTimersByTimeAsync(2_000);
+    expect(sent.slice(3).map(({ Ack, Received }) => [Ack, Received])).toEqual([[undefined, 2n]]);
   });
 });
 
@@ -161,7 +165,10 @@ test("the first request of a stream tells of a failed attempt on an earlier one,
     for await (const request of requests.send(stop.signal)) sent.push(request);
   })();
   for (let count = 1; count <= maxOutstanding; count += 1) await receive();
-  expect(sent.map(({ LastFailure }) => LastFailure?.Error)).toEqual(["nft refused", undefined]);
+  await vi.advanceTimersByTimeAsync(2_000);
+  expect(sent.map(({ LastFailure }) => LastFailure?.Error)).toEqual(["nft refused", undefined, undefined]);
+  // An acknowledgement would end the failure.
+  expect(sent.map(({ Ack }) => Ack)).toEqual([undefined, undefined, undefined]);
   acks.settled({ instance: "run", revision: 1n } as Parameters<Acknowledgements["settled"]>[0]);
   expect(acks.lastFailure()).toBeUndefined();
 });

@@ -102,6 +102,8 @@ export class WatchRequests {
   #unconfirmedSinceMs: number | undefined;
   /** Earliest time of the next acknowledgement. */
   #nextAckMs = Number.NEGATIVE_INFINITY;
+  /** True once this stream has carried an acknowledgement. */
+  #hasAcknowledged = false;
 
   constructor(options: RequestOptions) {
     const { nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program } = options;
@@ -144,7 +146,11 @@ export class WatchRequests {
       if (ack !== undefined) {
         this.#nextAckMs = nowMs + this.#ackIntervalMs * (1 + ackJitter * Math.random());
         if (this.#coversLastBatch(ack)) this.#unconfirmedSinceMs = undefined;
+        this.#hasAcknowledged = true;
         yield create(WatchReqSchema, { Ack: ack });
+      } else if (this.#isFirstAckLate(nowMs)) {
+        this.#hasAcknowledged = true;
+        yield create(WatchReqSchema, { Ack: {} });
       } else if (this.#isRequestDue(nowMs)) {
         yield this.#nextRequest();
       } else {
@@ -169,6 +175,17 @@ export class WatchRequests {
   #confirmAtMs(): number {
     if (this.#unconfirmedSinceMs === undefined) return Number.NEGATIVE_INFINITY;
     return this.#unconfirmedSinceMs + Math.max(minConfirmDelayMs, 2 * this.#ackIntervalMs);
+  }
+
+  /**
+   * True if the first batch of the stream is not applied yet when its receipt is to be confirmed. The watcher then needs
+   * an acknowledgement of revision 0: it would take a confirmation alone for that of a client that never acknowledges,
+   * and show a backend whose first sync hangs as one that has everything. A failure that the first request named
+   * stands until the next attempt.
+   */
+  #isFirstAckLate(nowMs: number): boolean {
+    if (this.#hasAcknowledged || this.#acks === undefined || !this.#mark?.takesAcks) return false;
+    return this.#unconfirmedSinceMs !== undefined && nowMs >= this.#confirmAtMs() && !this.#acks.lastFailure();
   }
 
   #isRequestDue(nowMs: number): boolean {

@@ -25,7 +25,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
     send(1_000, 1);
     send(2_000, 2);
     send(3_000, 3);
-    expect(subscriber.unappliedSinceMs).toBeUndefined();
+    expect(subscriber.unappliedSinceMs).toBe(1_000);
     nowMs = 5_000;
     const earlier = [
       { applied: 1, ageMs: 3_990 },
@@ -47,6 +47,15 @@ describe("the measured time from a batch to its acknowledgement", () => {
     expect(subscriber.unappliedSinceMs).toBeUndefined();
     expect((await seconds())[1]).toBe(4);
   });
+});
+
+test("a client that never acknowledges has not applied what it has not received, and an observer need not read", () => {
+  const subscribers = new Subscribers(new Store(), new Registry(), () => 1_000);
+  const [client, observer] = [subscribers.add("local", ""), subscribers.add("local", "", true)];
+  for (const one of [client, observer]) one.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
+  expect([client.unappliedSinceMs, observer.unappliedSinceMs]).toEqual([1_000, undefined]);
+  client.received(7);
+  expect(client.unappliedSinceMs).toBeUndefined();
 });
 
 test("another view of an applied revision counts as applied only when it is acknowledged", () => {

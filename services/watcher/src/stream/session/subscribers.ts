@@ -183,9 +183,13 @@ export class Subscriber {
     return this.#timings;
   }
 
-  /** Time at which the oldest unapplied batch was sent, in milliseconds since 1970; undefined if there is none. */
+  /**
+   * Time at which the oldest unapplied batch was sent or, if the subscriber has never acknowledged anything, the oldest
+   * unreceived one, in milliseconds since 1970; undefined if there is none, and for observers, which may pause.
+   */
   get unappliedSinceMs(): number | undefined {
-    return this.#hasAcknowledged ? this.#pending[0]?.sentAtMs : undefined;
+    if (this.#isObserver && !this.#hasAcknowledged) return undefined;
+    return this.#pending[this.#hasAcknowledged ? 0 : this.#receivedCount]?.sentAtMs;
   }
 
   introduce(message: SubscriberMessage | undefined): void {
