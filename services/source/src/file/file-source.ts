@@ -35,11 +35,17 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
 
 const part = "source/file";
 
+/** Health part of objects that a query left out; `kpng file analyze` reports it. */
+const objectsPart = "objects/file";
+
 /**
  * Time after which an empty file or folder is taken to mean an empty cluster, in milliseconds. Many programs truncate a
  * file before they write it, or recreate a folder and then fill it.
  */
 const emptiedMs = 1_000;
+
+/** Maximum number of problems that health names, as for the objects of an API server. */
+const maxNamed = 3;
 
 /** Maximum number of problems and notes that are logged or named in an error. */
 const maxProblems = 20;
@@ -113,6 +119,11 @@ class FileFollower {
     }
     sink.replace(result.objects, { source: "file", receivedAtMs });
     health.setReady(part);
+    if (result.skipped.length > 0) {
+      const named = result.skipped.slice(0, maxNamed).map(describe);
+      if (result.skipped.length > maxNamed) named.push(`and ${result.skipped.length - maxNamed} more`);
+      health.set(objectsPart, { isHealthy: true, isReady: true, reason: `invalid: ${named.join(", ")}` });
+    }
     const { services, slices, nodes } = result.objects;
     if (!services?.length && !slices?.length && !nodes?.length) {
       warn("the input has no Service, EndpointSlice or Node", { inputs: inputs.join(",") });
