@@ -282,7 +282,8 @@ function* wholeAddressFindings(
   for (const service of asking) {
     const subject = `service/${keyOf(service)}`;
     const without = [...open].filter(
-      ({ program, proxyName }) => proxyName === service.proxyName && withoutWholeAddresses.has(program),
+      ({ isNode, program, proxyName }) =>
+        isNode && proxyName === service.proxyName && withoutWholeAddresses.has(program),
     );
     const [first] = without;
     if (first !== undefined) {
