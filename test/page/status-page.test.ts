@@ -80,7 +80,7 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
   test("every section follows the watcher, without being loaded again", async () => {
     list();
     await open();
-    await shows("#facts", /Services\s+2/);
+    await shows("#facts", /Errors\s+0\s+Warnings\s+5\s[\s\S]*Services\s+2/);
     await shows(
       "#rows",
       /node n1\s+warning: no backend of this node.*\s+node n2[\s\S]*service ns\/dns\s+warning: it has no endpoints/,

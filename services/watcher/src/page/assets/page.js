@@ -39,12 +39,17 @@ const maxShown = 200;
 const maxChanges = 1_000;
 /** Interval between two requests for the status, and delay before a stream is opened again, in milliseconds. */
 const periodMs = 2_000;
+/**
+ * Minimum time between two updates of the document, in milliseconds. A stream may bring 50 messages a second, and with
+ * 20 000 Services an update takes tens of milliseconds, in which the page does not react.
+ */
+const updateMs = 500;
 
 const state = {
   /** @type {Status} */
   status: {},
-  /** @type {Finding[]} */
-  findings: [],
+  /** @type {{ findings?: Finding[], errorCount?: number, warningCount?: number }} At most 1 000 findings, and how many there are. */
+  problems: {},
   /** Current time of the watcher, in milliseconds since 1970. */
   nowMs: 0,
   /** @type {Map<string, Service>} */
@@ -124,7 +129,8 @@ async function follow(watched, signal) {
         for (const key of message.deleted ?? []) rows.delete(key);
         if (message.isComplete !== true) continue;
         state[list] = rows;
-        show();
+        loading.delete(list);
+        showSoon();
       }
     } catch (error) {
       showFailure(error, signal);
@@ -146,7 +152,7 @@ async function followStatus(signal) {
       state.status = await response.json();
       if (view === problemsView) {
         const findings = await send("ListFindings", "application/json", "{}", signal);
-        state.findings = (await findings.json()).findings ?? [];
+        state.problems = await findings.json();
       }
       state.nowMs = Date.parse(response.headers.get("date") ?? "");
       if (hasFailed) start();
@@ -185,7 +191,7 @@ const problemsView = {
   watches: [],
   columns: ["Object", "Problem", "What to do"],
   rows: () =>
-    state.findings.map(({ severity, subject = "", text = "", remedy = "" }) => {
+    (state.problems.findings ?? []).map(({ severity, subject = "", text = "", remedy = "" }) => {
       const word = wordOf(severity, "FINDING_SEVERITY");
       return {
         key: `${subject} ${text}`,
@@ -194,11 +200,13 @@ const problemsView = {
       };
     }),
   facts: () => {
-    const { status, nowMs } = state;
+    const { status, nowMs, problems } = state;
     const streams = (status.subscribers ?? []).map(({ kind, state: progress, count }) => {
       return `${count} ${wordOf(kind, "SUBSCRIBER_KIND")} ${wordOf(progress, "APPLY_STATE")}`;
     });
     return [
+      ["Errors", el("span", { class: problems.errorCount === undefined ? "good" : "error" }, problems.errorCount ?? 0)],
+      ["Warnings", problems.warningCount ?? 0],
       ["Revision", status.revision ?? 0],
       ["Last change", formatTime(status.storedAt)],
       ["Services", status.serviceCount ?? 0],
@@ -226,27 +234,35 @@ const servicesView = {
   title: "Services",
   watches: [watchServices],
   columns: ["Service", "Type", "Addresses", "Ports", "Ready", "Terminating", "Not ready"],
-  rows: () => {
-    const rows = Array.from(state.services, ([key, service]) => {
-      const { ready = 0, terminating = 0, notReady = 0 } = service.endpoints ?? {};
-      return {
-        key,
-        text: `${key} ${typeOf(service)} ${addressesOf(service)}`,
-        cells: () => [
-          linkTo(service, key),
-          typeOf(service),
-          addressesOf(service),
-          portsOf(service),
-          el("span", { class: ready === 0 ? "warning" : "good" }, ready),
-          terminating,
-          notReady,
-        ],
-      };
-    });
-    return rows.sort((a, b) => (a.key < b.key ? -1 : 1));
-  },
+  rows: () => Array.from(state.services.values(), serviceRow).sort((a, b) => (a.key < b.key ? -1 : 1)),
   facts: () => [],
 };
+
+/** Rows of the Services that have not changed, which are nearly all. @type {WeakMap<Service, Row>} */
+const serviceRows = new WeakMap();
+
+/** @type {(service: Service) => Row} */
+function serviceRow(service) {
+  const known = serviceRows.get(service);
+  if (known !== undefined) return known;
+  const key = keyOfService(service);
+  const { ready = 0, terminating = 0, notReady = 0 } = service.endpoints ?? {};
+  const row = {
+    key,
+    text: `${key} ${typeOf(service)} ${addressesOf(service)}`,
+    cells: () => [
+      linkTo(service, key),
+      typeOf(service),
+      addressesOf(service),
+      portsOf(service),
+      el("span", { class: ready === 0 ? "warning" : "good" }, ready),
+      terminating,
+      notReady,
+    ],
+  };
+  serviceRows.set(service, row);
+  return row;
+}
 
 /**
  * @param {string} namespace
@@ -505,14 +521,28 @@ let isPaused = false;
 let running = new AbortController();
 const filter = /** @type {HTMLInputElement} */ (byId("filter"));
 
+/** Lists of the current section whose first rows have not arrived. @type {Set<List>} */
+const loading = new Set();
+/** @type {number | undefined} */
+let updateTimer;
+let updatedAtMs = 0;
+
+/** Shows the state, at most every {@link updateMs}. */
+function showSoon() {
+  updateTimer ??= setTimeout(show, Math.max(0, updatedAtMs + updateMs - performance.now()));
+}
+
 /** Shows the state in the current section. */
 function show() {
+  clearTimeout(updateTimer);
+  updateTimer = undefined;
   if (isPaused) return;
   const rows = view.rows();
   const text = filter.value.trim().toLowerCase();
   const matching = rows.filter((row) => row.text.toLowerCase().includes(text));
   showRows(matching.slice(0, maxShown));
-  const all = rows.length === 0 ? "none" : `${rows.length} rows`;
+  const none = loading.size === 0 ? "none" : "loading…";
+  const all = rows.length === 0 ? none : `${rows.length} rows`;
   const counts = matching.length === rows.length ? all : `${matching.length} of ${rows.length} rows`;
   setText("count", matching.length > maxShown ? `${counts}; the first ${maxShown} are shown` : counts);
   const facts = el(
@@ -521,6 +551,7 @@ function show() {
     ...view.facts().map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
   );
   if (!byId("facts").isEqualNode(facts)) byId("facts").replaceChildren(...facts.children);
+  updatedAtMs = performance.now();
 }
 
 /** Opens the streams of the current section. A hidden or paused page has no streams. */
@@ -542,6 +573,8 @@ function open() {
   view =
     name === "" ? (views[/** @type {keyof typeof views} */ (section)] ?? problemsView) : serviceView(namespace, name);
   Object.assign(state, { services: new Map(), endpoints: new Map(), nodes: new Map(), changes: new Map() });
+  loading.clear();
+  for (const { list } of view.watches) loading.add(list);
   filter.value = "";
   isPaused = false;
   setText("title", view.title);
