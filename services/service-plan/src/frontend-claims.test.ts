@@ -14,25 +14,10 @@ const shared = "10.96.0.10:80/TCP";
 
 const victim: ServiceParts = { createdSeconds: 2_000, uid: "b", ips: ["10.96.0.1"] };
 const claims: readonly { readonly name: string; readonly rival: ServiceParts; readonly victim?: ServiceParts }[] = [
-  { name: "its cluster IP wins over an external IP", rival: { externalIPs: ["10.96.0.1"] } },
-  {
-    name: "its cluster IP wins over a load-balancer IP, whose source ranges do not count",
-    rival: { loadBalancerIPs: ["10.96.0.1"], ipFilters: [{ sourceRanges: ["192.0.2.0/24"] }] },
-  },
-  {
-    name: "its load-balancer IP wins over an external IP",
-    rival: { externalIPs: ["198.51.100.1"] },
-    victim: { loadBalancerIPs: ["198.51.100.1"] },
-  },
   {
     name: "its load-balancer IP, which is also its external IP, wins over an external IP",
     rival: { externalIPs: ["198.51.100.1"] },
     victim: { loadBalancerIPs: ["198.51.100.1"], externalIPs: ["198.51.100.1"] },
-  },
-  {
-    name: "of two external IPs that of the older Service wins",
-    rival: { externalIPs: ["198.51.100.1"], createdSeconds: 2_001 },
-    victim: { externalIPs: ["198.51.100.1"] },
   },
   {
     name: "of two Services of the same second that with the lesser UID wins",

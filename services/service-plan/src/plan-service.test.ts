@@ -11,7 +11,6 @@ const here = (address: string): ViewEndpoint =>
   endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode: true, use: { cluster: true, local: true } });
 const away = (address: string): ViewEndpoint => endpoint(address, { ports: [{ name: "", port: 8080 }] });
 const elsewhere = [{ v4: true, v6: true }];
-const nowhere = [{ v4: false, v6: false }];
 const balancer = { type: "LoadBalancer" as const, loadBalancerIPs: ["5.6.7.8"] };
 const clusterIP = "clusterIP 10.96.0.10:80/TCP";
 const loadBalancerIP = "loadBalancerIP 5.6.7.8:80/TCP";
@@ -26,43 +25,11 @@ interface Row {
 
 const internal: readonly Row[] = [
   {
-    name: "only pods reach a cluster IP with their own address",
-    parts: { endpoints: [away("10.0.1.1")] },
-    plan: [`${clusterIP}: ${fromPods}`, "cluster: 10.0.1.1:8080"],
-  },
-  {
-    name: "masquerade-all includes pods",
-    parts: { endpoints: [away("10.0.1.1")] },
-    node: { isMasqueradeAll: true },
-    plan: [`${clusterIP}: cluster masqueraded`, "cluster: 10.0.1.1:8080"],
-  },
-  {
-    name: "without a way to recognize pods every sender keeps its address",
-    parts: { endpoints: [away("10.0.1.1")] },
-    node: { podTraffic: undefined },
-    plan: [`${clusterIP}: cluster`, "cluster: 10.0.1.1:8080"],
-  },
-  {
     name: "endpoints are ascending by their text, each once",
     parts: {
       endpoints: [away("10.0.1.9"), away("10.0.1.10"), away("10.0.1.1"), { ...away("10.0.1.9"), key: "again" }],
     },
     plan: [`${clusterIP}: ${fromPods}`, "cluster: 10.0.1.10:8080 10.0.1.1:8080 10.0.1.9:8080"],
-  },
-  {
-    name: "internal policy Local uses endpoints on the node alone",
-    parts: { internalTrafficPolicy: "Local", endpoints: [away("10.0.1.1"), here("10.0.0.1")] },
-    plan: [`${clusterIP}: pod local, others local masqueraded`, "local: 10.0.0.1:8080", "hairpin: 10.0.0.1"],
-  },
-  {
-    name: "without a usable endpoint in the cluster packets are refused",
-    parts: { portHasEndpoints: nowhere },
-    plan: [`${clusterIP}: refuse`],
-  },
-  {
-    name: "internal policy Local drops packets if only other nodes have endpoints",
-    parts: { internalTrafficPolicy: "Local", portHasEndpoints: elsewhere },
-    plan: [`${clusterIP}: drop`],
   },
   {
     name: "an endpoint in neither set gets no packet",
@@ -118,22 +85,6 @@ const internal: readonly Row[] = [
 
 const external: readonly Row[] = [
   {
-    name: "external policy Cluster masquerades every sender, at node ports and external addresses",
-    parts: {
-      ...balancer,
-      externalIPs: ["9.9.9.9"],
-      ports: [port(80, { nodePort: 30_081 })],
-      endpoints: [away("10.0.1.1")],
-    },
-    plan: [
-      `${clusterIP}: ${fromPods}`,
-      "externalIP 9.9.9.9:80/TCP: cluster masqueraded",
-      `${loadBalancerIP}: cluster masqueraded`,
-      "nodePort 30081/TCP: cluster masqueraded",
-      "cluster: 10.0.1.1:8080",
-    ],
-  },
-  {
     name: "external policy Local keeps the address of outside clients; pods and the node use all endpoints",
     parts: { ...balancer, externalTrafficPolicy: "Local", endpoints: [here("10.0.0.1"), away("10.0.1.1")] },
     plan: [
@@ -165,11 +116,6 @@ const external: readonly Row[] = [
     plan: [`${clusterIP}: drop`, `${loadBalancerIP}: local`, "local: 10.0.0.1:8080", "hairpin: 10.0.0.1"],
   },
   {
-    name: "without endpoints every address refuses, and source ranges have no effect",
-    parts: { ...balancer, ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }], ports: [port(80, { nodePort: 30_081 })] },
-    plan: [`${clusterIP}: refuse`, `${loadBalancerIP} for 203.0.113.0/25: refuse`, "nodePort 30081/TCP: refuse"],
-  },
-  {
     name: "source ranges of the family hold for load-balancer IPs alone, in their canonical form",
     parts: {
       ...balancer,
@@ -182,19 +128,6 @@ const external: readonly Row[] = [
       "externalIP 9.9.9.9:80/TCP: refuse",
       `${loadBalancerIP} for 203.0.113.0/25: refuse`,
       "nodePort 30081/TCP: refuse",
-    ],
-  },
-  {
-    name: "a source range with the node lets in packets from the load-balancer IPs",
-    parts: {
-      ...balancer,
-      loadBalancerIPs: ["5.6.7.8", "5.6.7.9"],
-      ipFilters: [{ sourceRanges: ["192.168.0.0/24"] }],
-    },
-    plan: [
-      `${clusterIP}: refuse`,
-      "loadBalancerIP 5.6.7.8:80/TCP for 192.168.0.0/24 5.6.7.8 5.6.7.9: refuse",
-      "loadBalancerIP 5.6.7.9:80/TCP for 192.168.0.0/24 5.6.7.8 5.6.7.9: refuse",
     ],
   },
   {
@@ -213,26 +146,6 @@ const external: readonly Row[] = [
     name: "an external IP that is a load-balancer IP too is one frontend, for all clients",
     parts: { ...balancer, externalIPs: ["5.6.7.8"], ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }] },
     plan: [`${clusterIP}: refuse`, "loadBalancerIP 5.6.7.8:80/TCP: refuse"],
-  },
-  {
-    name: "a health-check node port answers with the number of ready endpoints on the node",
-    parts: {
-      ...balancer,
-      externalTrafficPolicy: "Local",
-      healthCheckNodePort: 30_100,
-      endpoints: [
-        here("10.0.0.1"),
-        { ...here("10.0.0.2"), conditions: { ready: false, serving: true, terminating: true } },
-      ],
-    },
-    plan: [
-      `${clusterIP}: ${fromPods}`,
-      `${loadBalancerIP}: pod cluster, node cluster masqueraded, outside local`,
-      "cluster: 10.0.0.1:8080 10.0.0.2:8080",
-      "local: 10.0.0.1:8080 10.0.0.2:8080",
-      "hairpin: 10.0.0.1 10.0.0.2",
-      "health check: port 30100, 1 here",
-    ],
   },
 ];
 
@@ -301,11 +214,6 @@ const whole: readonly Row[] = [
       `clusterIP 10.96.0.10 as a whole: ${fromPods}`,
       "cluster: 10.0.1.1 10.0.1.2",
     ],
-  },
-  {
-    name: "without a usable endpoint in the cluster a whole address refuses",
-    parts: { mapIP: true, portHasEndpoints: nowhere },
-    plan: [`${clusterIP}: refuse`, "clusterIP 10.96.0.10 as a whole: refuse"],
   },
   {
     name: "policy Local drops packets to a whole address if only other nodes have endpoints",
