@@ -1,40 +1,6 @@
 import { expect, test } from "vitest";
-import {
-  addressBytes,
-  maxEndpoints,
-  maxSetId,
-  numberBytes,
-  packed,
-  packSet,
-  portBytes,
-  protocolBytes,
-  readNumber,
-  unpackSet,
-} from "./elements.ts";
+import { addressBytes, numberBytes, portBytes, protocolBytes } from "./elements.ts";
 import { formatElement } from "./format-element.ts";
-
-const kinds = ["plain", "masqueradeUnlessPod", "masquerade", "local"] as const;
-
-test("a packed set is unpacked to the same values, at the limits of each field", () => {
-  for (const kind of kinds) {
-    for (const id of [1, maxSetId]) {
-      for (const count of [0, 1, maxEndpoints]) {
-        const value = packSet({ kind, id, count });
-        expect(value).toBeLessThan(2 ** 32);
-        expect(unpackSet(value)).toEqual({ kind, id, count });
-      }
-    }
-  }
-});
-
-test("masks and limits as rules use them select the fields", () => {
-  const value = BigInt(packSet({ kind: "local", id: 0x1_2345, count: 678 }));
-  expect(value & BigInt(packed.countMask)).toBe(678n);
-  expect(value & BigInt(packed.idMask)).toBe(BigInt(packSet({ kind: "plain", id: 0x1_2345, count: 0 })));
-  const limits = kinds.map((kind) => packed.firstOfKind(kind));
-  expect(limits).toEqual([0, 0x4000_0000, 0x8000_0000, 0xc000_0000]);
-  expect(packSet({ kind: "plain", id: 1, count: 0 })).toBe(packed.firstId);
-});
 
 test.each([
   [
@@ -78,11 +44,4 @@ test("without a value, the key alone is formatted", () => {
 
 test("bytes of another type are an error", () => {
   expect(() => formatElement("v6", "cluster_ips", addressBytes("10.96.0.1"), "")).toThrow(RangeError);
-});
-
-test("numbers are in host byte order, ports in network byte order, each padded to 4 bytes", () => {
-  expect(numberBytes(0x0102_0304)).toBe("\x04\x03\x02\x01");
-  expect(readNumber(`xx${numberBytes(0xffff_fffe)}`, 2)).toBe(0xffff_fffe);
-  expect(portBytes(8080)).toBe("\x1f\x90\0\0");
-  expect(protocolBytes("UDP")).toBe("\x11\0\0\0");
 });
