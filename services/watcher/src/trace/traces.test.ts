@@ -1,12 +1,10 @@
 import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
 import type { Origin } from "@kpng/source/source.ts";
 import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
-import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { maxTraces } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
-import { Subscribers } from "../stream/session/subscribers.ts";
-import { TraceSends, traceRevisions } from "./traces.ts";
+import { traceRevisions } from "./traces.ts";
 
 function makeStore(tracing: InMemoryTracing): Store {
   const store = new Store({ trace: traceRevisions(tracing) });
@@ -58,27 +56,4 @@ test("the trace of another watcher continues from when it stored the change, exc
   expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent, links: [other], startMs: storedAtMs });
   expect(tracing.spans.at(-3)?.name).toBe("source.receive");
   expect(store.snapshot.traces.at(-1)?.nodes).toBe(5);
-});
-
-test("sends are recorded once, however many nodes there are", async () => {
-  const tracing = new InMemoryTracing();
-  const store = new Store({ trace: traceRevisions(tracing) });
-  store.replace({ services: [], slices: [], nodes: [] });
-  store.apply([{ kind: "put-service", service: service() }]);
-  const subscribers = new Subscribers(store, new Registry());
-  subscribers.observe(new TraceSends(store, tracing));
-  tracing.spans.length = 0;
-  const { revision, storedAtMs } = store.snapshot;
-  for (let count = 0; count < 3; count += 1) {
-    const subscriber = subscribers.add("local", "");
-    // A whole view, then the change.
-    subscriber.sent({ after: 0, revision: 1, computedAtMs: storedAtMs, byteCount: 1_000 });
-    subscriber.sent({ after: 1, revision, computedAtMs: storedAtMs + 1, byteCount: 10 });
-  }
-  await expect.poll(() => tracing.spans.length).toBe(2);
-  const parent = store.snapshot.traces.at(-1)?.traceparent;
-  expect(tracing.spans).toMatchObject([
-    { name: "view.compute", startMs: storedAtMs, endMs: storedAtMs + 1, parent },
-    { name: "stream.send", parent, attributes: { "kpng.subscribers": 3, "kpng.bytes": 30 } },
-  ]);
 });

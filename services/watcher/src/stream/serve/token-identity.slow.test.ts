@@ -2,8 +2,7 @@ import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
 import { connect } from "node:http2";
 import { join } from "node:path";
-import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { readClientTls, readServerTls, readTokenFile } from "@kpng/process/credential-files.ts";
@@ -13,7 +12,7 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
-import { openStream, sendAll, WatchedServer } from "../../testing/watched-server.ts";
+import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
 const files = makeCertificates(afterAll);
@@ -63,16 +62,6 @@ async function codeOf(call: Promise<unknown>): Promise<Code | "ok"> {
     (error: unknown) => ConnectError.from(error).code,
   );
 }
-
-test("the token of a node's pod gives the view of that node only, without a client certificate", async () => {
-  await serve();
-  const transport = await dialAs({ node: "n1" });
-  await openStream(transport, "n1");
-  expect(await codeOf(openStream(transport, "n2"))).toBe(Code.PermissionDenied);
-  expect(await codeOf(createClient(PositionService, transport).check({}))).toBe("ok");
-  const state = createClient(GlobalSets, transport).watch(sendAll([{}]));
-  expect(await codeOf(state[Symbol.asyncIterator]().next())).toBe(Code.PermissionDenied);
-});
 
 test("a token adds to the rights of a certificate, and a certificate of another CA gives none", async () => {
   await serve({}, files.ca);
