@@ -32,20 +32,6 @@ function record(act: (syncs: TraceSyncs) => void, nodeName = "n1") {
   };
 }
 
-test("the stages of a node follow each other without a gap, below one span of the same length", () => {
-  const { spans, shown } = record((syncs) => syncs.succeeded(update(arrival({})), times));
-  expect(shown).toEqual([
-    "backend.receive 100-110",
-    "backend.wait 110-130",
-    "backend.render 130-160",
-    "backend.commit 160-200",
-    "backend.apply 100-200",
-  ]);
-  const apply = spans.at(-1);
-  expect(apply).toMatchObject({ parent: change(1), kind: "consumer", links: [] });
-  expect(new Set(spans.slice(0, -1).map(({ parent }) => parent))).toEqual(new Set([apply?.traceparent]));
-});
-
 test.each([
   ["nothing that was received caused it", undefined, {}],
   ["no change in it is traced", arrival({ traceparents: [] }), {}],

@@ -108,17 +108,6 @@ test("the metric names the twenty Services with most claims, so that its size is
   expect(values.find(({ labels }) => labels.service === "others")?.value).toBe(10);
 });
 
-test("of two Services with the same frontend only one gets it, and the other one after that is deleted", async () => {
-  const { sync, rules, v4 } = start();
-  const frontend = "10.96.0.10:80/TCP";
-  await sync(at("b/web"));
-  expect([...v4.lines.values()]).toEqual([`b/web ${frontend}`]);
-  await rules.sync(view([at("a/web"), at("b/web")]), new Set(["a/web"]), stages);
-  expect([...v4.lines.values()].sort()).toEqual([`a/web ${frontend}`, "b/web"]);
-  await rules.sync(view([at("b/web")]), new Set(["a/web"]), stages);
-  expect([...v4.lines.values()]).toEqual([`b/web ${frontend}`]);
-});
-
 test("a change of the node's addresses syncs all Services, also in a repair", async () => {
   const { sync, rules, v4, addresses } = start({ nodeportAddresses: ["192.168.0.0/16"] });
   await sync(at("a/web"));
