@@ -1,4 +1,4 @@
-import { existsSync, openSync, readFileSync } from "node:fs";
+import { openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, expect, test } from "vitest";
@@ -58,16 +58,6 @@ test.each([
 ])("a run that ends by $name fails, and the error says so", async ({ script, options, says }) => {
   const error = await failureOf(runScript(script, options));
   expect([error.code, error.message]).toEqual(["PROGRAM_FAILED", expect.stringContaining(says)]);
-});
-
-test("a program that ignores SIGTERM is killed with its process group", async () => {
-  const pidFile = join(folder, "pids");
-  const script = `trap '' TERM; sleep 61 & echo $! > ${pidFile}; echo $$ >> ${pidFile}; while :; do sleep 62; done`;
-  await failureOf(runScript(script, { timeoutMs: 300 }));
-  for (const pid of readFileSync(pidFile, "utf8").trim().split("\n")) {
-    // The kernel ends the process some time after the signal. A zombie has no program.
-    while (existsSync(`/proc/${pid}/exe`)) await new Promise(setImmediate);
-  }
 });
 
 test("a successful run does not wait for background processes, and does not kill them", async () => {
