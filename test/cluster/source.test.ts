@@ -31,30 +31,6 @@ await describeCluster("a real cluster", {}, (cluster) => {
       for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
       assert.deepEqual(source.sink.store.snapshot.serviceCIDRs, ["10.96.0.0/16", "fd00:10:96::/108"]);
     });
-
-    test("neither a change of metadata nor a kubelet's heartbeat creates a revision", async () => {
-      const { api, kubeconfig } = cluster();
-      const source = start({ kubeconfig: kubeconfig("admin") });
-      await source.untilReady();
-      await source.until("the ranges of cluster IPs", (sink) => sink.store.snapshot.serviceCIDRs.length > 0);
-      const { revision } = source.sink.store.snapshot;
-      const [service, node] = ["/api/v1/namespaces/default/services/kubernetes", "/api/v1/nodes/node-1"];
-      await api.patch(service, { metadata: { annotations: { "a/b": "c" } } });
-      const heartbeat = { type: "Ready", status: "True", lastHeartbeatTime: "2026-01-01T00:00:00Z" };
-      await api.patch(`${node}/status`, { status: { conditions: [heartbeat] } });
-      // Events of a kind arrive in order: once these two changes are stored, the other two have been received.
-      await api.patch(service, { spec: { sessionAffinity: "ClientIP" } });
-      await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": "z" } } });
-      const { store } = source.sink;
-      await source.until("both changes", () => {
-        const { services, nodes } = store.snapshot;
-        const [changed, moved] = [services.get("default/kubernetes"), nodes.get("node-1")];
-        return changed?.clientIPAffinitySeconds !== undefined && moved?.labels["topology.kubernetes.io/zone"] === "z";
-      });
-      assert.equal(store.snapshot.revision, revision + 2);
-      await api.patch(service, { spec: { sessionAffinity: "None", sessionAffinityConfig: null } });
-      await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": null } } });
-    });
   });
 
   describe("kpng kube, from the API server to the view of a node", () => {

@@ -40,12 +40,6 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 21],
   },
   {
-    name: "an ERROR event with code 410 causes a list, and no object is missing meanwhile",
-    answers: [nodeList("10", names), { lines: [status(410, "too old")] }, nodeList("30", names.slice(1)), open],
-    requests: ["list", "watch 10", "list", "watch 30"],
-    nodeCounts: [20, 19],
-  },
-  {
     name: "another ERROR event causes a list, too",
     answers: [nodeList("10", names), { lines: [status(500, "trouble")] }, nodeList("30", names), open],
     requests: ["list", "watch 10", "list", "watch 30"],
