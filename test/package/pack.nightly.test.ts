@@ -86,7 +86,7 @@ test("on an older Node.js, the installed programs only name the version that the
 
 test("a backend of five lines runs on the installed package", async (context) => {
   context.skip(obstacle !== undefined, obstacle);
-  const path = join(folder, "hello.js");
+  const path = join(folder, "hello.mjs");
   writeFileSync(path, backend);
   await using watcher = await startFakeWatcher((request) =>
     request.index === 0 ? readCapture("local-n1") : silence(request),
@@ -241,8 +241,8 @@ test("a watcher runs inside another program, and compiles there", async (context
   const input = join(repository, "test/fixtures/kpng/input.yaml");
   const watcher = startProgram(pathToFileURL(join(folder, "embedded.js")), [input, socket]);
   await watcher.printed("listening\n");
-  writeFileSync(join(folder, "hello.js"), backend);
-  const hello = startProgram(pathToFileURL(join(folder, "hello.js")), ["--api", `unix://${socket}`, "--once"]);
+  writeFileSync(join(folder, "hello.mjs"), backend);
+  const hello = startProgram(pathToFileURL(join(folder, "hello.mjs")), ["--api", `unix://${socket}`, "--once"]);
   expect(await hello.ended, hello.stderr()).toBe(0);
   expect(hello.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
   watcher.stop();
