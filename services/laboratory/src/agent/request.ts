@@ -60,9 +60,10 @@ export type AgentRequest =
   /** Closes a flow. */
   | { readonly kind: "end"; readonly id: number }
   /**
-   * Starts a probe: a new connection, or a datagram from a new port, every `everyMs` (default 50) until `stop probe`.
-   * An attempt fails if there is no answer within `timeoutMs` (default 5 000, longer than TCP needs to resend a lost
-   * SYN twice). If there is no answer, a UDP client sends its datagram `sendings` times in all (default 1).
+   * Starts a probe: a new connection, or a datagram from a new port, every `everyMs` (default 50) until `stop probe`,
+   * less often while many attempts have no answer. An attempt fails if there is no answer within `timeoutMs` (default
+   * 5 000, longer than TCP needs to resend a lost SYN twice). If there is no answer, a UDP client sends its datagram
+   * `sendings` times in all (default 1).
    */
   | {
       readonly kind: "probe";

@@ -190,7 +190,7 @@ type AwaitRequest = Extract<AgentRequest, { kind: "await" }>;
 type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
 
 /**
- * A flow that sends every 15 ms and counts the answers. An agent keeps flows open on request, to show whether an
+ * A flow that sends every 15 ms, or less often while many answers are missing, and counts the answers. An agent keeps flows open on request, to show whether an
  * existing connection survives a rule change.
  */
 export interface RunningFlow {
@@ -202,6 +202,24 @@ export interface RunningFlow {
 }
 
 const flowEveryMs = 15;
+
+/** Interval of a client that waits for `manyUnanswered` answers. */
+const slowEveryMs = 200;
+const manyUnanswered = 16;
+
+/**
+ * Returns a function that says whether to send now. A client that waits for many answers sends rarely: a machine that is
+ * too busy to answer would otherwise drop datagrams at the sockets of the servers, for which no proxy is to blame.
+ */
+function makePace(): (unanswered: number) => boolean {
+  let lastMs = Number.NEGATIVE_INFINITY;
+  return (unanswered) => {
+    const nowMs = performance.now();
+    if (unanswered >= manyUnanswered && nowMs - lastMs < slowEveryMs) return false;
+    lastMs = nowMs;
+    return true;
+  };
+}
 /** Time limit for missing answers. Only a flow that has lost packets waits this long. */
 const lateMs = 5_000;
 
@@ -274,7 +292,9 @@ async function openUdp({ address, port, from }: Open): Promise<RunningFlow> {
   });
   // A refused datagram does not end the flow: the next one may be answered.
   socket.on("error", () => undefined);
+  const maySend = makePace();
   const timer = setInterval(() => {
+    if (!maySend(total.sent - total.answered)) return;
     total.sent += 1;
     socket.send("who?", port, address);
   }, flowEveryMs);
@@ -329,7 +349,9 @@ export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): R
     if (answer.kind === "answer") answered += 1;
     else failures.push(`after ${atMs} ms: ${answer.kind === "error" ? answer.code : answer.kind}`);
   };
+  const maySend = makePace();
   const timer = setInterval(() => {
+    if (!maySend(pending.size)) return;
     const asked = one();
     pending.add(asked);
     void asked.finally(() => pending.delete(asked));

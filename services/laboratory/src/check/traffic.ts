@@ -97,7 +97,10 @@ export class Traffic {
     this.#flows.push(stream);
     lastId += 1;
     const probe = { ...stream, id: lastId };
-    const patience = this.#options.toleratesDelay === true ? { everyMs: 200, timeoutMs: 60_000 } : {};
+    const patience =
+      this.#options.toleratesDelay === true
+        ? { everyMs: 200, timeoutMs: 60_000 }
+        : { timeoutMs: Math.max(world.answerMs, 5_000) };
     const sendings = this.#options.resendsDatagrams === true ? 3 : 1;
     await agent.send({ kind: "probe", ...target, ...patience, sendings, id: probe.id });
     this.#probes.push(probe);
