@@ -1,6 +1,5 @@
-import { fromBinary } from "@bufbuild/protobuf";
-import { Feature, type OpItem, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { addresses, endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
+import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
+import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
@@ -68,25 +67,6 @@ test.each([
 ])("$what is refused with INVALID_ARGUMENT", async ({ request }) => {
   store.replace(empty);
   await expect(watch().ask(request)).rejects.toMatchObject({ code: 3 });
-});
-
-test("fields from 100 up are sent only to subscribers that request them", async () => {
-  const age = { createdSeconds: 1_714_564_800, uid: "0b1c" };
-  store.replace({ ...web, services: [service({ ...age, proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
-  const read = async (request: object) => {
-    const ops = await watch().ask({ NodeName: "n1", ...request });
-    return ops.flatMap(({ Op: op }) =>
-      op.case === "Set" && op.value.Ref?.Path === "ns/web" ? [fromBinary(ServiceSchema, op.value.Bytes)] : [],
-    )[0];
-  };
-  const plain = await read({});
-  expect(plain).toMatchObject({ CreatedSeconds: 0n, UID: "" });
-  expect(plain?.ProxyModeLoadBalancerIPs).toBeUndefined();
-  expect(plain?.Ports[0]?.HasEndpoints).toBeUndefined();
-  const extended = await read({ Features: [Feature.Extended] });
-  expect(extended).toMatchObject({ CreatedSeconds: 1_714_564_800n, UID: "0b1c" });
-  expect(extended?.ProxyModeLoadBalancerIPs?.V4).toEqual(["198.51.100.1"]);
-  expect(extended?.Ports[0]?.HasEndpoints).toMatchObject({ V4: true, V6: false });
 });
 
 test("a client that closed only its own direction gets its answer", async () => {
