@@ -1,7 +1,4 @@
-import { execFileSync } from "node:child_process";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
-import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOf, planOfServices, stages } from "../testing/rule-sets.ts";
@@ -100,34 +97,6 @@ test("node ports follow the addresses of the node in the next sync of any Servic
   ]);
 });
 
-test.each([["ns/a"], ["ns/z"]] as const)(
-  "the external IP of %s, an address of the node, goes before a node port of the same number",
-  async (key) => {
-    useTools({ ...allWork, "ip6tables-save": "", "ip6tables-restore": "" });
-    const rules = openRuleSet({ localAddresses: () => ({ v4: ["192.0.2.1", "192.0.2.2"], v6: [] }) });
-    const parts = { port: 30_080, routes: routesOf.external };
-    const nodePort = webPlan([frontend({ ...parts, kind: "nodePort", address: undefined })]);
-    const external = (address: string): ServicePlan => {
-      const sets = { cluster: [{ address: "10.1.3.9", port: 9090 }], local: [] };
-      return { ...webPlan([frontend({ ...parts, kind: "externalIP", address })], { sets }), key };
-    };
-    const sync = async (plans: readonly ServicePlan[], touched: "all" | ReadonlySet<ServiceKey>) => {
-      const change = await rules.sync(planOfServices("v4", plans), touched, stages);
-      const reals = rules.desired.lines().filter((line) => line.startsWith("real"));
-      return [change.mode, ...reals.map((line) => line.replace(/^.*\.(\d):30080 -r (\S+) -w 1$/, "$1 $2"))];
-    };
-    const ofNodePort = (host: number) => [`${host} 10.1.1.7:8080`, `${host} 10.1.2.8:8080`];
-    const first = ["1 10.1.3.9:9090", ...ofNodePort(2)];
-    const second = [...ofNodePort(1), "2 10.1.3.9:9090"];
-    const plans = (address: string) => [nodePort, external(address)].toSorted((a, b) => (a.key < b.key ? -1 : 1));
-    expect(await sync(plans("192.0.2.1"), "all")).toEqual(["full", ...first]);
-    expect(await sync(plans("192.0.2.2"), new Set([key]))).toEqual(["partial", ...second]);
-    expect(await sync([nodePort], new Set([key]))).toEqual(["partial", ...ofNodePort(1), ...ofNodePort(2)]);
-    expect(await sync(plans("192.0.2.1"), new Set([key]))).toEqual(["partial", ...first]);
-    expect(await sync([external("192.0.2.1")], new Set(["ns/web"]))).toEqual(["partial", "1 10.1.3.9:9090"]);
-  },
-);
-
 test("the sync after a failure reads the kernel", async () => {
   const ipvsadm =
     'grep -q 10.1.3.9 "$INPUT" && [ ! -e "$0.failed" ] && touch "$0.failed" && echo "no memory" >&2; exit 0';
@@ -137,32 +106,6 @@ test("the sync after a failure reads the kernel", async () => {
   const added = planOf(42, { sets: { cluster: [{ address: "10.1.3.9", port: 8080 }], local: [] } });
   await expect(rules.sync(added, new Set(["ns/s42"]), stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "full" });
-});
-
-test("a deleted Service is looked at again until its connections have ended, and then leaves nothing", async () => {
-  const { readInputs } = useTools(allWork);
-  const requests = new SyncRequests();
-  const connections = new Map([7, 8].map((host) => [`-t 10.96.0.1:80 -r 10.1.${host - 6}.${host}:8080`, 1]));
-  let nowMs = 0;
-  const rules = openRuleSet({ requests, readConnections: async () => connections, nowMs: () => nowMs });
-  await rules.sync(planOfServices("v4", [webPlan([frontend()])]), "all", stages);
-  expect(requests.nextAtMs).toBe(Number.POSITIVE_INFINITY);
-  const none = planOfServices("v4", []);
-  await rules.sync(none, new Set(["ns/web"]), stages);
-  expect(requests.nextAtMs).toBe(1_000);
-  nowMs = 1_000;
-  requests.take(nowMs);
-  await rules.sync(none, new Set(), stages);
-  expect(requests.nextAtMs).toBe(2_000);
-  for (const real of connections.keys()) connections.set(real, 0);
-  const before = readInputs().length;
-  await rules.sync(none, new Set(), stages);
-  expect(readInputs().slice(before)).toEqual([
-    "address delete 10.96.0.1/32 dev kube-ipvs0",
-    "-D -t 10.96.0.1:80",
-    "del KPNGIPVS-SERVERS 10.96.0.1,tcp:80",
-    "del KPNGIPVS-ADDRESSES 10.96.0.1",
-  ]);
 });
 
 test("an endpoint that drains and that another program deletes is forgotten", async () => {
@@ -194,29 +137,6 @@ test("a foreign virtual server at an excluded address is left alone", async () =
   expect(readInputs().filter((line) => /10\.96\.0\.42[:,]/.test(line))).toEqual([
     "add KPNGIPVS-MASQ-OTHERS 10.96.0.42,tcp:80",
   ]);
-});
-
-test("the constant rules are written at a start and where they differ", async () => {
-  const folder = '"$(dirname "$0")"';
-  const { readInputs } = useTools({
-    ...allWork,
-    // Jumps that are installed are not given again.
-    "iptables-restore": `cd ${folder}; grep -q '^-I ' "$INPUT" && sed 's/^-I /-A /' "$INPUT" > all; cp all rules`,
-    "iptables-save": `cat ${folder}/rules 2> /dev/null; exit 0`,
-  });
-  const rules = openRuleSet();
-  const plan = planOf(0, {});
-  const countWrites = () => readInputs().filter((line) => line === "*mangle").length;
-  const repair = async () => {
-    await rules.repair();
-    return countWrites();
-  };
-  await rules.sync(plan, "all", stages);
-  expect([countWrites(), await repair()]).toEqual([1, 1]);
-  execFileSync("sh", ["-c", 'sed -i "s/KPNGIPVS-DROPPED/KPNGIPVS-MASQ/" "$(dirname "$(command -v ipvsadm)")/rules"']);
-  expect([await repair(), await repair()]).toEqual([2, 2]);
-  await openRuleSet().sync(plan, "all", stages);
-  expect(countWrites()).toBe(3);
 });
 
 test("a virtual server of another program goes at the address and port of a Service, also without endpoints", async () => {

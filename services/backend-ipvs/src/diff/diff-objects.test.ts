@@ -94,27 +94,6 @@ test("a refused frontend stays so until the last batch if its virtual server goe
   expect(batches(installed, objects(1))).toMatch(/^# ipvsadm -R\n-D -t 10.96.0.1:81\n/);
 });
 
-test("a removed endpoint keeps weight 0 until its last connection has ended", () => {
-  const draining = new Draining();
-  expect(batches(objects(1, 2), objects(2), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
-  const installed = objects(1, 2);
-  installed.get("real")?.set(real(1), "-w 0");
-  expect(draining.finish(new Map([[real(1), 3]]))).toEqual([]);
-  expect(draining.finish(new Map())).toEqual([]);
-  expect(batches(installed, objects(2), draining, 10_000)).toBe("");
-  expect(draining.finish(new Map([[real(1), 0]]))).toEqual([real(1)]);
-  expect(batches(installed, objects(2), draining, 20_000)).toBe(`# ipvsadm -R\n-d ${real(1)}\n`);
-});
-
-test("an endpoint that returns gets its weight back", () => {
-  const draining = new Draining();
-  const installed = objects(1);
-  expect(batches(installed, objects(), draining)).toContain("-w 0");
-  installed.get("real")?.set(real(1), "-w 0");
-  expect(batches(installed, objects(1), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 1\n`);
-  expect(draining.size).toBe(0);
-});
-
 test("UDP endpoints are deleted at once", () => {
   const udp = new Map<ObjectKind, Map<string, string>>([
     ["server", new Map([["-u 10.96.0.1:53", "-s rr"]])],

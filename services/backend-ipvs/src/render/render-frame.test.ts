@@ -7,20 +7,6 @@ import { type Frame, frameText, renderFrame } from "./render-frame.ts";
 const names = objectNames("");
 const frameOf = (node = nodePlan(), isBesideFelix = false): Frame =>
   renderFrame({ names, family: "v4", node, masqueradeBit: 14, isBesideFelix });
-const rulesOf = (frame: Frame, name: string): readonly string[] =>
-  frame.chains.filter((chain) => `${chain.table} ${chain.name}` === name).flatMap(({ rules }) => rules);
-
-test("pods are recognized by source in both directions, and by interface only where packets arrive", () => {
-  const byInterface = frameOf(nodePlan({ podTraffic: { kind: "interfacePrefix", prefix: "veth" } }));
-  const pods = (frame: Frame, chain: string) =>
-    rulesOf(frame, `mangle KPNGIPVS-${chain}`).filter((rule) => rule.includes("POD-MARKS")).length;
-  expect([pods(frameOf(), "PREROUTING"), pods(frameOf(), "OUTPUT")]).toEqual([2, 2]);
-  expect([pods(byInterface, "PREROUTING"), pods(byInterface, "OUTPUT")]).toEqual([2, 0]);
-  expect(rulesOf(byInterface, "nat KPNGIPVS-SERVICES")).toContain(
-    "! -i veth+ -m set --match-set KPNGIPVS-MASQ-OTHERS dst,dst -j MARK --set-xmark 0x4000/0x4000",
-  );
-  expect(pods(frameOf(nodePlan({ podTraffic: undefined })), "PREROUTING")).toBe(0);
-});
 
 /** Returns the rules of all chains, without prefix and the words that most rules share. */
 function shortRules(frame: Frame): readonly string[] {
@@ -56,17 +42,6 @@ test("a jump that is installed is not inserted again", () => {
   const frame = frameOf();
   const text = frameText(frame, ({ from }) => from !== "FORWARD", 0);
   expect(text.match(/^-I .*/gm)).toEqual(['-I FORWARD -m comment --comment "kpng ipvs" -j KPNGIPVS-FORWARD']);
-});
-
-test("the jump from INPUT comes after Felix' rule, so that Felix sees packets before they are accepted", () => {
-  const text =
-    "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m comment --comment x -j cali-INPUT\nCOMMIT\n";
-  const { felixRule } = parseFrame(text, names);
-  expect(felixRule).toBe(2);
-  expect(frameText(frameOf(), ({ from, table }) => table !== "filter" || from !== "INPUT", felixRule)).toContain(
-    '\n-I INPUT 3 -m comment --comment "kpng ipvs" -j KPNGIPVS-INPUT\n',
-  );
-  expect(parseFrame(text.replace("*filter", "*mangle"), names).felixRule).toBe(0);
 });
 
 test("beside Felix, no rule looks at or sets a bit of a mark except that of masquerade", () => {

@@ -33,11 +33,6 @@ test("an address that the node has just lost serves node ports, and is not put o
   expect(lines.filter((line) => /^address|^ADDRESSES/.test(line))).toEqual([]);
 });
 
-test("a load-balancer IP that another interface has gets no address on ours", () => {
-  const bound = frontend({ kind: "loadBalancerIP", address: "198.51.100.99", routes: routesOf.external });
-  expect(render(webPlan([bound])).filter((line) => /^address|^ADDRESSES/.test(line))).toEqual([]);
-});
-
 test("affinity is persistence, mh hashes the source port, and sh passes by endpoints that drain", () => {
   expect(render(webPlan([frontend()], { affinitySeconds: 600 }))).toContain("server -t 10.96.0.1:80 -s rr -p 600");
   expect(render(webPlan([frontend()]), "mh")).toContain("server -t 10.96.0.1:80 -s mh -b mh-port");
