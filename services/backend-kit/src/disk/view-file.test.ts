@@ -62,13 +62,6 @@ test("a loaded view has every field of the saved view", async () => {
   expect(readdirSync(folder)).toEqual(["view"]);
 });
 
-test("after a reboot the endpoints of this node are left out", async () => {
-  await writeViewFile(join(folder, "view"), header, world);
-  const update = (await load({ bootId: "boot-2" }))?.update;
-  expect(update?.isAfterReboot).toBe(true);
-  expect(update?.view.services.get("a/web")?.endpoints.map(({ key }) => key)).toEqual(["10.1.0.2"]);
-});
-
 test("a view of another node is refused", async () => {
   await writeViewFile(join(folder, "view"), header, world);
   await expect(load({ nodeName: "n2" })).rejects.toThrow("[STATE_FILE]");

@@ -2,28 +2,7 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { useScripts } from "@kpng/process/testing/use-scripts.ts";
 import { expect, test, vi } from "vitest";
-import {
-  ipv4OfLinks,
-  parseFibTrie,
-  parseIfInet6,
-  parseLinkAddresses,
-  parseNodePortAddresses,
-  RecentAddresses,
-} from "./local-addresses.ts";
-
-test("an IPv4 address is local if it has a local route, whatever else leads there", () => {
-  const table = `Main:
-     +-- 10.8.0.0/24 2 0 2
-        |-- 10.8.0.0
-           /24 link UNICAST
-        |-- 10.8.0.1
-           /32 universe UNICAST
-           /32 host LOCAL
-        |-- 10.8.0.255
-           /32 link BROADCAST
-`;
-  expect(parseFibTrie(table)).toEqual(["10.8.0.1"]);
-});
+import { ipv4OfLinks, parseIfInet6, parseNodePortAddresses, RecentAddresses } from "./local-addresses.ts";
 
 test("an IPv6 address is local once duplicate address detection has ended well", () => {
   const table = `fd080000000000000000000000000001 03 40 00 82       v0
@@ -34,16 +13,6 @@ fe8000000000000044f856fffef0f972 02 40 20 80      br9
   expect(parseIfInet6(table)).toEqual([
     "fd08:0000:0000:0000:0000:0000:0000:0001",
     "fe80:0000:0000:0000:44f8:56ff:fef0:f972",
-  ]);
-});
-
-test("the addresses of a link are known from ip, also those of a link with a peer", () => {
-  const text = `2: eth0@if7    inet 192.0.2.1/24 brd 192.0.2.255 scope global eth0\\       valid_lft forever
-4: kube-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
-`;
-  expect(parseLinkAddresses(text)).toEqual([
-    ["eth0", "192.0.2.1"],
-    ["kube-ipvs0", "fd00::1"],
   ]);
 });
 

@@ -9,10 +9,6 @@ function put(path: string, text: string): OpItem {
   return create(OpItemSchema, { Op: { case: "Set", value } });
 }
 
-function del(path: string): OpItem {
-  return create(OpItemSchema, { Op: { case: "Delete", value: { Set: setOf(path), Path: path } } });
-}
-
 const reset = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
 
 /** Keep with all buckets except those of the paths. */
@@ -35,27 +31,6 @@ function after(...batches: OpItem[][]): ItemDigests {
   }
   return items;
 }
-
-test("without items there are no digests", () => {
-  expect(new ItemDigests().buckets).toBeUndefined();
-  expect(after([reset, put("n/a", "1")], [del("n/a")]).buckets).toBeUndefined();
-});
-
-test("the same items have the same digests, in whatever order they arrived", () => {
-  const one = after([reset, put("n/a", "1"), put("n/a/p", "2")], [put("n/b", "3"), put("n/a", "4")]);
-  const other = after([reset, put("n/b", "3"), put("n/a", "4"), put("n/a/p", "2")]);
-  expect(one.buckets).toEqual(other.buckets);
-  expect(after([reset, put("n/a", "1")]).buckets).not.toEqual(after([reset, put("n/a", "2")]).buckets);
-});
-
-test("an incomplete batch changes nothing", () => {
-  const items = after([reset, put("n/a", "1")]);
-  const before = items.buckets;
-  items.stage(put("n/b", "2"));
-  items.discard();
-  items.commit();
-  expect(items.buckets).toEqual(before);
-});
 
 test("an item outside the buckets of Keep is deleted unless it is put again, endpoints before their Service", () => {
   const items = after([reset, put("n/a", "1"), put("n/a/p", "2"), put("n/b", "3"), put("n/c", "4")]);
