@@ -8,7 +8,6 @@ import { renderService } from "../render/render-service.ts";
 import type { ChainBody, ChainId } from "../render/rule.ts";
 import { renderOptions } from "../testing/rules.ts";
 import { DesiredChains } from "./desired-chains.ts";
-import { diffChains, transactionText } from "./diff-chains.ts";
 
 const options = renderOptions();
 
@@ -52,24 +51,3 @@ test("the order of puts does not change the chains", () => {
 function sorted(bodies: ReadonlyMap<ChainId, ChainBody>): readonly (readonly [string, string])[] {
   return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1));
 }
-
-test("a transaction declares chains, then has rules, then jumps, then deletions", () => {
-  const committed = new Map<ChainId, ChainBody>([["nat A-OLD", "-A A-OLD -j ACCEPT\n"]]);
-  const desired = new Map<ChainId, ChainBody>([
-    ["nat A-1", "-A A-1 -j A-2\n"],
-    ["nat A-2", ""],
-  ]);
-  const jumps = { filter: [], nat: ["-I OUTPUT 1 -j A-1"] };
-  const change = diffChains(committed, desired, [...committed.keys(), ...desired.keys()], jumps);
-  expect(transactionText(change).split("\n")).toEqual([
-    "*nat",
-    ":A-1 - [0:0]",
-    ":A-2 - [0:0]",
-    ":A-OLD - [0:0]",
-    "-A A-1 -j A-2",
-    "-I OUTPUT 1 -j A-1",
-    "-X A-OLD",
-    "COMMIT",
-    "",
-  ]);
-});

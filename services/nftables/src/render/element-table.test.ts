@@ -35,25 +35,6 @@ test("a comment that nft would refuse because of its length is cut off", () => {
   expect(comments.sort()).toEqual(["c".repeat(127), "p".repeat(127)]);
 });
 
-test("an element stays until its last owner deletes it", () => {
-  const table = new ElementTable();
-  for (let owner = 0; owner < 3; owner++) table.claim("cluster_ips", one, "");
-  table.committed();
-  table.delete("cluster_ips", one);
-  table.delete("cluster_ips", one);
-  expect(changesOf(table)).toEqual([]);
-  table.delete("cluster_ips", one);
-  expect(changesOf(table)).toEqual(["delete cluster_ips { 10.0.0.1 }"]);
-});
-
-test("an element that a new owner claims before the old one deletes it has the new value", () => {
-  const table = new ElementTable();
-  table.claim("picks", numberBytes(1), "pick_1");
-  table.claim("picks", numberBytes(1), "sticky");
-  table.delete("picks", numberBytes(1));
-  expect(changesOf(table)).toEqual(["put picks { 0:1 : goto sticky }"]);
-});
-
 test("after a comparison with the kernel, changes lead from its elements to the desired ones", async () => {
   const table = new ElementTable();
   table.put("cluster_ips", one, "");
