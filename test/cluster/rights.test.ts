@@ -39,15 +39,6 @@ await describeCluster("the rights of deploy/kubernetes/watcher/rbac.yaml", { has
       }
     });
 
-    test("rbac.yaml is sufficient for the source to become ready", async () => {
-      const { api, kubeconfig } = cluster();
-      await applyRbac(api);
-      const source = start({ kubeconfig: kubeconfig("kpng") });
-      await source.untilReady();
-      await source.until("ServiceCIDRs", (sink) => sink.store.snapshot.serviceCIDRs.length === 2);
-      assert.ok(!source.lines.some((line) => line.level === "error"));
-    });
-
     for (const missing of ["list", "watch"] as const) {
       test(`log and readiness name verb and resource while ${missing} of slices is missing, and the source recovers`, async () => {
         const { api, kubeconfig } = cluster();
