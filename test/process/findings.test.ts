@@ -1,15 +1,21 @@
-import { renameSync, writeFileSync } from "node:fs";
+import { copyFileSync, writeFileSync } from "node:fs";
+import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test, vi } from "vitest";
-import { freePorts } from "../cluster/ports.ts";
+import { freePort } from "../cluster/ports.ts";
 import { runKpng } from "../docs/run-kpng.ts";
+import { ApiServer } from "./api-server.ts";
+import { expectGreen, expectNamed, replaceFile, startJson, startWatcher } from "./finding-surfaces.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-vi.setConfig({ testTimeout: 120_000, expect: { poll: { timeout: 60_000 } } });
+// Everything that can break around a watcher: its input, its servers, its certificate, and other replicas.
 
-const { at, start } = usePrograms();
+vi.setConfig({ testTimeout: 180_000, expect: { poll: { timeout: 60_000, interval: 100 } } });
+
+const programs = usePrograms();
+const { at, start } = programs;
 
 const good = `
-nodes: [{ name: n1 }]
+nodes: [{ name: n1, podcidrs: [10.1.0.0/24] }]
 services:
 - service:
     namespace: default
@@ -22,85 +28,116 @@ services:
     endpoint: { ips: { v4: [10.1.0.1] } }
 `;
 
-/** Replaces the input, in one step. */
+/** Replaces the input of the watcher. */
 function write(text: string): void {
-  writeFileSync(at("next.yaml"), text);
-  renameSync(at("next.yaml"), at("live.yaml"));
+  replaceFile(at("live.yaml"), text);
 }
 
-/** What each place that reports problems says. */
-async function surfaces(api: string, status: string) {
-  const query = (...args: string[]) => runKpng([...args, "--api", api]);
-  const page = await fetch(`${status}/kpng.inspect.v1.InspectService/ListFindings`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: "{}",
-  });
-  const metrics = await (await fetch(`${status}/metrics`)).text();
-  const analyze = await query("analyze");
-  const health = await fetch(`${status}/healthz`);
-  return {
-    status: (await query("status")).out,
-    analyze: analyze.out,
-    exitCode: analyze.code,
-    page: await page.text(),
-    errors: Number(/^kpng_watcher_findings\{severity="error"\} (\d+)$/m.exec(metrics)?.[1]),
-    health: await health.text(),
-    healthStatus: health.status,
-  };
-}
-
-async function startWatcher(): Promise<{ readonly api: string; readonly status: string; readonly freePort: number }> {
+test("an input that breaks is named by every surface until it is repaired", async () => {
   write(good);
-  const [port = 0, freePort = 0] = await freePorts(2);
-  const api = `unix://${at("api.sock")}`;
-  const bind = ["--healthz-bind-address", `127.0.0.1:${port}`, "--metrics-bind-address", `127.0.0.1:${port}`];
-  const watcher = start(kpngMain, ["file", "-i", at("live.yaml"), "to-api", "--listen", api, ...bind]);
-  await watcher.said('"msg":"input read"');
-  return { api, status: `http://127.0.0.1:${port}`, freePort };
-}
-
-test("an input that breaks, and a Service without a ready endpoint, are named by every surface until they are repaired", async () => {
-  const { api, status } = await startWatcher();
-  start("services/backend-json/src/main.ts", ["--api", api, "--node-name", "n1", "--log-level", "off"]);
-  const look = () => surfaces(api, status);
-  const isGreen = { exitCode: 0, errors: 0, healthStatus: 200 };
-  await expect.poll(look).toMatchObject({ ...isGreen, analyze: expect.not.stringContaining("error ") });
-
+  const watched = await startWatcher(programs, ["file", "-i", at("live.yaml")]);
+  startJson(programs, watched.api, "n1");
+  await expectGreen(watched);
   write(`${good}  broken: [`);
-  const names = expect.stringMatching(/live\.yaml:\d+:\d+/);
-  await expect.poll(look).toMatchObject({
-    ...{ status: names, analyze: names, exitCode: 1, page: names, errors: 1, health: names, healthStatus: 503 },
-  });
-
-  write(good.replace("  - topology", "  - conditions: { ready: false }\n    topology"));
-  const notReady = expect.stringContaining("none of its 1 endpoints is ready");
-  await expect
-    .poll(look)
-    .toMatchObject({ status: notReady, analyze: notReady, exitCode: 1, page: notReady, errors: 1, healthStatus: 200 });
-
+  const says = `source/file: ${at("live.yaml")}:13:12`;
+  await expectNamed(watched, { code: "part-failing", severity: "error", says, healthStatus: 503 });
   write(good);
-  await expect.poll(look).toMatchObject({ ...isGreen, page: expect.not.stringContaining("ERROR") });
+  await expectGreen(watched, "after the repair");
 });
 
-test("a node that cannot apply a change is named by every surface of its watcher, and by its own health", async () => {
-  const { api, status, freePort } = await startWatcher();
-  const callout = ["--callout", "/bin/false", "--healthz-bind-address", `127.0.0.1:${freePort}`];
-  start("services/backend-callout/src/main.ts", ["--api", api, "--node-name", "n1", ...callout]);
-  const names = expect.stringMatching(/node\/n1.*its last attempt to apply a change failed/);
-  await expect
-    .poll(() => surfaces(api, status))
-    .toMatchObject({ status: names, analyze: names, exitCode: 1, page: names, errors: 1, healthStatus: 200 });
-  expect((await fetch(`http://127.0.0.1:${freePort}/healthz`)).status).toBe(503);
+/** A headless Service, which needs no endpoints, as an API server sends it. */
+const webObject = (name: string, port = 80) => ({
+  metadata: { name, namespace: "default" },
+  spec: { type: "ClusterIP", clusterIP: "None", clusterIPs: ["None"], ports: [{ port }] },
+});
+
+test("an API server that refuses, is silent, loses objects or has invalid ones is named until it is repaired", async () => {
+  const server = await ApiServer.start();
+  const all = Array.from({ length: 20 }, (_, index) => webObject(`web-${index}`));
+  server.set("services", all);
+  server.set("nodes", [{ metadata: { name: "n1" }, spec: { podCIDRs: ["10.1.0.0/24"] } }]);
+  server.refuse("nodes", true);
+  const watched = await startWatcher(programs, ["kube", "--server", server.url, "--stale-after", "1s"]);
+  const failing = { code: "part-failing", severity: "error", healthStatus: 503 } as const;
+  await expectNamed(watched, {
+    ...failing,
+    says: "source/kube/nodes: not allowed to list nodes (403)",
+    readyStatus: 503,
+  });
+  server.refuse("nodes", false);
+  startJson(programs, watched.api, "n1");
+  await expectGreen(watched, "after nodes may be listed");
+
+  server.refuse("services", true);
+  await expectNamed(watched, { ...failing, says: "source/kube/services: not allowed to list services (403)" });
+  server.refuse("services", false);
+  await expectGreen(watched, "after services may be listed");
+
+  server.set("services", []);
+  await expectNamed(watched, { ...failing, says: "a list would delete 20 of 20 services" });
+  server.set("services", all);
+  await expectGreen(watched, "after the Services are back");
+
+  server.set("services", [...all, webObject("bad", 99_999)]);
+  await expectNamed(watched, {
+    ...{ code: "part-warning", severity: "warning", isInHealth: true },
+    says: "objects/services: invalid: default/bad",
+  });
+  server.set("services", all);
+  await expectGreen(watched, "after the invalid Service is gone");
+
+  server.beSilent(true);
+  await expectNamed(watched, { ...failing, says: "source/current: the state may be out of date" });
+  server.beSilent(false);
+  await expectGreen(watched, "after the API server answers");
+});
+
+test("a relay names its upstream when that is gone, until it is back", async () => {
+  write(good);
+  const upstream = ["file", "-i", at("live.yaml"), "to-api", "--listen", `unix://${at("up.sock")}`];
+  const first = start(kpngMain, upstream);
+  const relay = ["api", "--api", `unix://${at("up.sock")}`, "--stale-after", "1s"];
+  const watched = await startWatcher(programs, relay);
+  startJson(programs, watched.api, "n1");
+  await expectGreen(watched);
+  first.kill();
+  await first.ended;
+  await expectNamed(watched, {
+    ...{ code: "part-failing", severity: "error", healthStatus: 503 },
+    says: "source/current: the state may be out of date",
+  });
+  start(kpngMain, upstream);
+  await expectGreen(watched, "after the upstream watcher is back");
+});
+
+test("a certificate that expires soon, and files that cannot replace it, are named until there are good ones", async () => {
+  const files = makeCertificates();
+  const use = ({ key, crt }: { readonly key: string; readonly crt: string }): void => {
+    copyFileSync(key, at("tls.key"));
+    copyFileSync(crt, at("tls.crt"));
+  };
+  use(files.clientWith([], 2));
+  write(good);
+  const tls = ["--listen-tls-key", at("tls.key"), "--listen-tls-crt", at("tls.crt"), "--listen-tls-ca", files.ca];
+  const listen = ["--listen", `127.0.0.1:${await freePort()}`, ...tls];
+  const watched = await startWatcher(programs, ["file", "-i", at("live.yaml")], listen);
+  startJson(programs, watched.api, "n1");
+  const warning = { code: "part-warning", severity: "warning", isInHealth: true } as const;
+  await expectNamed(watched, { ...warning, says: "certificate: expires at " });
+  writeFileSync(at("tls.crt"), "not a certificate");
+  await expectNamed(watched, { ...warning, says: "certificate: new TLS files are unusable" });
+  use(files.server);
+  await expectGreen(watched, "after the renewal");
 });
 
 test("all replicas are asked: a node without a backend follows none, and differences are named", async () => {
-  const { api } = await startWatcher();
+  write(good);
+  const { api } = await startWatcher(programs, ["file", "-i", at("live.yaml")]);
   writeFileSync(at("other.yaml"), good);
   const other = `unix://${at("other.sock")}`;
   const second = start(kpngMain, ["file", "-i", at("other.yaml"), "to-api", "--listen", other]);
   await second.said('"msg":"input read"');
-  start("services/backend-json/src/main.ts", ["--api", api, "--node-name", "n1", "--log-level", "off"]);
+  startJson(programs, api, "n1");
   const both = (...command: string[]) => runKpng([...command, "--api", api, "--api", other]);
   await expect.poll(async () => (await both("status")).out).toMatch(/^nodes +1 current$/m);
   expect((await runKpng(["analyze", "--api", other])).out).toContain("no backend of this node");
@@ -115,6 +152,7 @@ test("all replicas are asked: a node without a backend follows none, and differe
   await expect
     .poll(async () => (await both("analyze")).out)
     .toMatch(/watcher unix:.*other\.sock +it holds 0 Services, .*, and unix:.*api\.sock 1 Service/);
+  expect((await both("status")).out).toMatch(/^ +warning watcher unix:.*other\.sock: it holds 0 Services/m);
   const differing = await both("get", "services", "-o", "name");
   expect([differing.out, differing.said]).toEqual([
     "service/default/web\n",
@@ -126,6 +164,8 @@ test("all replicas are asked: a node without a backend follows none, and differe
   await second.ended;
   const { out, code } = await both("analyze");
   expect([code, out]).toEqual([1, expect.stringMatching(/error +watcher unix:.*other\.sock +it does not answer/)]);
+
+  expect((await both("status")).out).toMatch(/^ +error watcher unix:.*other\.sock: it does not answer/m);
 
   const trace = await both("trace");
   expect([trace.code, trace.said]).toEqual([0, expect.stringMatching(/^warning: .*other\.sock does not answer: /)]);
