@@ -61,16 +61,6 @@ test("without a known age, the Service that comes first by namespace and name is
   ]);
 });
 
-test("node ports and protocols are told apart", () => {
-  const claims = new FrontendClaims();
-  const ports = [port(80, { nodePort: 30_080 }), port(80, { name: "dns", protocol: "UDP" })];
-  claims.put(plan("a/web", { ports, endpoints }));
-  expect(["node port 30080/TCP", shared, "10.96.0.10:80/UDP"].map((id) => claims.ownerOf(id))).toEqual(
-    Array(3).fill("a/web"),
-  );
-  expect(["node port 30080/UDP", "10.96.0.11:80/TCP"].map((id) => claims.ownerOf(id))).toEqual([undefined, undefined]);
-});
-
 test("a whole address excepts the ports of all Services at it, and its owner is touched when they come or go", () => {
   const claims = new FrontendClaims();
   const at = { externalIPs: ["192.0.2.9"], endpoints };

@@ -85,21 +85,6 @@ test.each<Row>([
     settings: { clusterCIDRs: ["fd00:1::/32"] },
     plan: { podTraffic: undefined },
   },
-  {
-    name: "mode NodeCIDR recognizes pods by the Node's pod CIDR",
-    settings: { detectLocalMode: "NodeCIDR" },
-    plan: { podTraffic: { kind: "source", cidr: "10.1.1.0/24" } },
-  },
-  {
-    name: "mode BridgeInterface recognizes pods by the interface",
-    settings: { detectLocalMode: "BridgeInterface", podBridgeInterface: "cbr0" },
-    plan: { podTraffic: { kind: "interface", name: "cbr0" } },
-  },
-  {
-    name: "mode InterfaceNamePrefix recognizes pods by the beginning of the interface's name",
-    settings: { detectLocalMode: "InterfaceNamePrefix", podInterfaceNamePrefix: "veth" },
-    plan: { podTraffic: { kind: "interfacePrefix", prefix: "veth" } },
-  },
 ])("$name", ({ family = "v4", settings, plan, ...parts }) => {
   expect(planNode({ ...defaults, ...settings }, family, { ...facts, ...parts.facts })).toMatchObject(plan);
 });

@@ -36,11 +36,6 @@ const internal: readonly Row[] = [
     parts: { endpoints: [endpoint("10.0.0.1", { isOnNode: true, use: { cluster: false, local: false } })] },
     plan: [`${clusterIP}: refuse`],
   },
-  {
-    name: "affinity belongs to every port",
-    parts: { clientIPAffinitySeconds: 60, endpoints: [away("10.0.1.1")] },
-    plan: [`${clusterIP}: ${fromPods}`, "cluster: 10.0.1.1:8080", "affinity: 60 s"],
-  },
   { name: "a headless Service has no plan", parts: { isHeadless: true, ips: [] }, plan: [] },
   { name: "an ExternalName has no plan", parts: { type: "ExternalName", ips: [] }, plan: [] },
   {
@@ -52,11 +47,6 @@ const internal: readonly Row[] = [
     name: "a Service without cluster IPs, which a state file may contain, is served at its other addresses",
     parts: { ips: [], externalIPs: ["9.9.9.9"], endpoints: [away("10.0.1.1")] },
     plan: ["externalIP 9.9.9.9:80/TCP: cluster masqueraded", "cluster: 10.0.1.1:8080"],
-  },
-  {
-    name: "a port of a protocol that a newer watcher knows has no frontend",
-    parts: { ports: [], unknownPorts: [{ name: "", protocol: 4, port: 80, nodePort: 30_080, targetPort: 8080 }] },
-    plan: [],
   },
   {
     name: "an endpoint without ports, which a state file may contain, serves the target port of a port without a name",
@@ -169,35 +159,9 @@ const whole: readonly Row[] = [
     ],
   },
   {
-    name: "a headless Service without ports has whole external IPs, of each family",
-    parts: {
-      ...{ mapIP: true, isHeadless: true, ips: [], ports: [], externalIPs: ["9.9.9.9", "2001:db8::9"] },
-      endpoints: [endpoint("10.0.1.1"), endpoint("fd00::7", { isOnNode: true })],
-    },
-    node: { family: "v6" },
-    plan: ["externalIP 2001:db8::9 as a whole: cluster masqueraded", "cluster: fd00::7", "hairpin: fd00::7"],
-  },
-  {
     name: "ports of a headless Service have no frontends",
     parts: { mapIP: true, isHeadless: true, ips: [], externalIPs: ["9.9.9.9"], endpoints: [away("10.0.1.1")] },
     plan: ["externalIP 9.9.9.9 as a whole: cluster masqueraded", "cluster: 10.0.1.1"],
-  },
-  {
-    name: "policies, affinity and source ranges hold for whole addresses",
-    parts: {
-      ...{ mapIP: true, ports: [], ...balancer, clientIPAffinitySeconds: 60 },
-      ...{ externalTrafficPolicy: "Local", internalTrafficPolicy: "Local" },
-      ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }],
-      endpoints: [here("10.0.0.1"), away("10.0.1.1")],
-    },
-    plan: [
-      "clusterIP 10.96.0.10 as a whole: pod local, others local masqueraded",
-      "loadBalancerIP 5.6.7.8 as a whole for 203.0.113.0/25: pod cluster, node cluster masqueraded, outside local",
-      "cluster: 10.0.0.1 10.0.1.1",
-      "local: 10.0.0.1",
-      "affinity: 60 s",
-      "hairpin: 10.0.0.1 10.0.1.1",
-    ],
   },
   {
     name: "an endpoint that any port may use is an endpoint of the whole address",
