@@ -49,21 +49,6 @@ test("versions that go back are taken over", () => {
   expect(store.position).toMatchObject({ services: 10n, nodes: 5n, current: { services: 10n, nodes: 5n } });
 });
 
-test("without versions, the position is the revision of the instance", () => {
-  const store = new Store();
-  store.replace({ services: [service()], slices: [], nodes: [] });
-  const versions = { services: 1n, slices: 1n, nodes: 1n };
-  expect(store.position).toEqual({ source: store.instance, ...versions, current: versions });
-});
-
-test("a relay passes the position of its upstream on", () => {
-  const versions = { services: 1n, slices: 2n, nodes: 3n };
-  const position = { source: "kube:c1", ...versions, current: { ...versions, nodes: 9n } };
-  const store = new Store();
-  store.replace({ services: [], slices: [], nodes: [] }, { source: "api", receivedAtMs: 0, position });
-  expect(store.position).toEqual(position);
-});
-
 test("health shows why the state is stale now, and the log when it became so", () => {
   const store = new Store();
   const [health, lines] = [new Health(), [] as string[]];

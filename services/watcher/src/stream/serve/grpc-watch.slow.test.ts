@@ -1,6 +1,6 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
@@ -19,8 +19,8 @@ afterEach(async () => {
   await server.stop();
 });
 
-function watch(set: "local" | "global" = "local"): GrpcJsWatch {
-  const made = new GrpcJsWatch(server.address, set);
+function watch(): GrpcJsWatch {
+  const made = new GrpcJsWatch(server.address, "local");
   watches.push(made);
   return made;
 }
@@ -38,27 +38,19 @@ const web = {
 };
 const empty = { services: [], slices: [], nodes: [] };
 
-describe("the first batch", () => {
-  test("begins with Reset at once, and continues only when the store is synced", async () => {
-    const one = watch();
-    one.send({ NodeName: "n1" });
-    expect((await one.next())?.Op.case).toBe("Reset");
-    store.replace({ services: web.services, slices: web.slices });
-    const next = one.next();
-    const settled = await Promise.race([
-      next.then(() => "told"),
-      new Promise((resolve) => setImmediate(resolve, "held")),
-    ]);
-    expect(settled).toBe("held");
-    store.replace({ nodes: web.nodes });
-    expect((await next)?.Op).toMatchObject({ case: "Set", value: { Ref: { Path: "ns/web" } } });
-  });
-
-  test("is sent even for an empty view", async () => {
-    store.replace(empty);
-    expect(show(await watch().ask({ NodeName: "n1" }))).toEqual(["Reset", "Sync"]);
-    expect(show(await watch("global").ask())).toEqual(["Reset", "Sync"]);
-  });
+test("the first batch begins with Reset at once, and continues only when the store is synced", async () => {
+  const one = watch();
+  one.send({ NodeName: "n1" });
+  expect((await one.next())?.Op.case).toBe("Reset");
+  store.replace({ services: web.services, slices: web.slices });
+  const next = one.next();
+  const settled = await Promise.race([
+    next.then(() => "told"),
+    new Promise((resolve) => setImmediate(resolve, "held")),
+  ]);
+  expect(settled).toBe("held");
+  store.replace({ nodes: web.nodes });
+  expect((await next)?.Op).toMatchObject({ case: "Set", value: { Ref: { Path: "ns/web" } } });
 });
 
 test.each([
