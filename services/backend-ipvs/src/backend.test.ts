@@ -6,7 +6,3 @@ test("CIDRs of other programs are canonical, and anything else is refused", () =
   expect(read("fd00:0::/8")).toEqual(["fd00::/8"]);
   expect(() => read("10.0.0.0/40")).toThrow("is not a CIDR");
 });
-
-test("strict ARP is off unless it is asked for", () => {
-  expect([{}, { ipvsStrictArp: true }].map((options) => readIpvsSettings(options).isStrictArp)).toEqual([false, true]);
-});

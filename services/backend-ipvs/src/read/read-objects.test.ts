@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { objectNames, parseServer } from "../render/kernel-objects.ts";
 import { useTools } from "../testing/use-tools.ts";
 import { parseConnectionCounts } from "./connection-counts.ts";
-import { isRecorded, parseAddresses, parseLink, parseServers, parseSets, readObjects } from "./read-objects.ts";
+import { isRecorded, parseLink, parseServers, parseSets, readObjects } from "./read-objects.ts";
 import { RunTool } from "./run-tool.ts";
 
 const names = objectNames("");
@@ -44,30 +44,6 @@ test("ipvsadm -S gives our virtual servers and none of others", () => {
     ["-t 10.96.0.1:80 -r 10.1.1.2:8080", "-g -w 1"],
     ["-f 1795162114 -6 -r [fd01::2]:8080", "-w 0"],
   ]);
-});
-
-test("ipset save gives the sets of one family, with marks", () => {
-  const text = `create KPNGIPVS-SERVERS hash:ip,port family inet hashsize 1024 maxelem 1048576
-add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
-create KPNGIPVS-6-SERVERS hash:ip,port family inet6 hashsize 1024 maxelem 1048576
-create KPNGIPVS-POD-MARKS hash:ip,port family inet skbinfo
-add KPNGIPVS-POD-MARKS 10.96.0.1,tcp:80 skbmark 0x6b000002
-create KUBE-CLUSTER-IP hash:ip,port family inet
-add KUBE-CLUSTER-IP 10.96.0.1,tcp:80
-`;
-  const sets = parseSets(text, names, "v4");
-  expect([...sets.keys()]).toEqual(["SERVERS", "POD-MARKS"]);
-  expect([...(sets.get("POD-MARKS") ?? [])]).toEqual([["10.96.0.1,tcp:80", "skbmark 0x6b000002"]]);
-  expect([...(parseSets(text, names, "v6").get("SERVERS") ?? ["none"])]).toEqual([]);
-});
-
-test("only addresses of our interface count, without link-local ones", () => {
-  const text = `2: eth0    inet 192.0.2.1/24 scope global eth0\\       valid_lft forever
-4: kube-ipvs0    inet 10.96.0.1/32 scope host kube-ipvs0\\       valid_lft forever
-4: kube-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
-4: kube-ipvs0    inet6 fe80::87:9ff:fe89:610c/64 scope link \\       valid_lft forever
-`;
-  expect([...parseAddresses(text, names).keys()]).toEqual(["10.96.0.1", "fd00::1"]);
 });
 
 test.each([

@@ -38,12 +38,6 @@ test("rules that iptables-save prints are recognized by record, jumps and number
   );
 });
 
-test("a jump that is installed is not inserted again", () => {
-  const frame = frameOf();
-  const text = frameText(frame, ({ from }) => from !== "FORWARD", 0);
-  expect(text.match(/^-I .*/gm)).toEqual(['-I FORWARD -m comment --comment "kpng ipvs" -j KPNGIPVS-FORWARD']);
-});
-
 test("beside Felix, no rule looks at or sets a bit of a mark except that of masquerade", () => {
   const rules = shortRules(frameOf(nodePlan(), true)).filter((rule) => / mark |MARK/.test(rule));
   expect(rules).toEqual([
