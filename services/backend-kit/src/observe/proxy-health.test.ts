@@ -1,9 +1,7 @@
 import { view } from "@kpng/model/testing/views.ts";
-import { Health } from "@kpng/process/health/health.ts";
-import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { syncUpdate } from "../testing/sync-update.ts";
-import { ProxyHealth, proxyObserveTasks } from "./proxy-health.ts";
+import { ProxyHealth } from "./proxy-health.ts";
 
 const update = syncUpdate();
 
@@ -97,9 +95,4 @@ test("the bodies have kube-proxy's fields, and lastUpdated is now while the prox
   };
   expect(health.healthz().body).toEqual({ ...common, nodeEligible: true });
   expect(health.livez().body).toEqual(common);
-});
-
-test("without an address nothing is served", () => {
-  const options = { proxyHealth: new ProxyHealth({ families: [] }), health: new Health(), metrics: new Registry() };
-  expect(proxyObserveTasks({}, { ...options, mode: "nft" })).toEqual([]);
 });
