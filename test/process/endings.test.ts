@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { closeSync, openSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
@@ -192,30 +192,6 @@ describe("an error of standard output", () => {
     const run = `set -o pipefail; "$0" "$1" file -i "$2" get endpoints -o yaml | true`;
     const { status, stderr } = spawnSync("bash", ["-c", run, process.execPath, main, state]);
     expect([status, String(stderr)]).toEqual([0, ""]);
-  });
-});
-
-describe("--version", () => {
-  test.each(["cli", "backend-json"])("%s prints its version and exits", async (service) => {
-    const main = `services/${service}/src/main.ts`;
-    const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
-    for (const flag of ["--version", "-V"]) {
-      const program = start(main, [flag]);
-      expect(await program.ended, program.stderr()).toBe(0);
-      expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
-      expect(program.stdout()).toContain(` ${version} `);
-    }
-    const help = start(main, ["--help"]);
-    expect(await help.ended).toBe(0);
-    expect(help.stdout()).toContain("--version");
-  });
-});
-
-describe("--help", () => {
-  test("leaves out the options for experts, which --help-all lists", async () => {
-    const help = kpng(["local", "to-ipvs", "--help-all"]);
-    expect(await help.ended).toBe(0);
-    expect(help.stdout()).toMatch(/^Options for experts:[\s\S]*--conntrack-min <count>/m);
   });
 });
 
