@@ -12,8 +12,3 @@ test("the time stays within the millisecond of the system clock, also when that 
     }
   }
 });
-
-test("the time has fractions", () => {
-  const times = Array.from({ length: 100 }, wallClockMs);
-  expect(times.some((ms) => !Number.isInteger(ms))).toBe(true);
-});

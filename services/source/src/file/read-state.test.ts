@@ -1,30 +1,7 @@
 import assert from "node:assert/strict";
 import { expect, test } from "vitest";
-import { addresses, draining, endpoint, node, service, servicePort } from "../testing/build.ts";
-import { input, readGood, state, toFile } from "./testing/texts.ts";
-
-test("state: an input file of KPNG and the file that KPNG wrote from it give the same cluster", () => {
-  const byPod = (text: string) => {
-    const { services, slices, nodes } = readGood(text);
-    const sorted = slices.map((slice) => ({
-      ...slice,
-      endpoints: slice.endpoints.toSorted((a, b) => (a.addresses.v4[0] ?? "").localeCompare(b.addresses.v4[0] ?? "")),
-    }));
-    return {
-      services: services.toSorted((a, b) => a.name.localeCompare(b.name)),
-      sorted,
-      nodes: nodes.map((node) => node.name),
-    };
-  };
-  const fromInput = byPod(input);
-  assert.deepEqual(fromInput, byPod(toFile));
-  const ports = [
-    { name: "http", port: 8080 },
-    { name: "dns", port: 5353 },
-  ];
-  const pod = { ports, podName: "web-1", hostname: "h1", zone: "za" };
-  expect(fromInput.sorted[0]?.endpoints[0]).toEqual(endpoint(["10.1.0.1", "fd01::1"], pod));
-});
+import { addresses, draining, node, service, servicePort } from "../testing/build.ts";
+import { readGood, state } from "./testing/texts.ts";
 
 test("state: a minimal Service and Node get KPNG's defaults, and absent IPs stay absent", () => {
   const { services, nodes } = readGood("nodes: [{name: n1}]\nservices: [{service: {name: web, ports: [{port: 80}]}}]");
