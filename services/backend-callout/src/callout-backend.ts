@@ -58,7 +58,7 @@ Examples:
   # print the input of a program
   COMMAND --node-name n1
 
-  # make rules from plans: no decision about endpoints, policies or masquerading is left
+  # make rules from plans, with kube-proxy's options of --help-all
   COMMAND --callout ./mine.py --callout-input plan --cluster-cidr 10.244.0.0/16
 
   # run a script, for the Services that name this proxy
