@@ -58,6 +58,8 @@ describe.each(languages)("the client in $name", ({ folder, find }) => {
       "build",
       "--path",
       "proto/localv1",
+      "--path",
+      "proto/kpng/plan",
       "--as-file-descriptor-set",
       "--exclude-source-info",
       "-o",

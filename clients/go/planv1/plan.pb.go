@@ -19,8 +19,8 @@
 // not change. ICMP errors about a connection follow the connection. A program that cannot do this ignores `whole`, and
 // should say so.
 //
-// Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
-// any other address in `NodePlan.service_cidrs` are dropped.
+// Packets of any protocol that begin a connection to a cluster IP, but to no frontend, are refused; those to any other
+// address in `NodePlan.service_cidrs` are dropped.
 //
 // Where this differs from kube-proxy's iptables mode, it is as in its nftables mode: no node ports at loopback addresses,
 // refusal at other ports of a cluster IP, and source ranges before refusal.
@@ -667,7 +667,7 @@ type NodePlan struct {
 	// True if node ports answer at all local addresses, also at addresses that the node gains later, except at loopback
 	// addresses.
 	IsAllNodePortAddresses bool `protobuf:"varint,5,opt,name=is_all_node_port_addresses,json=isAllNodePortAddresses,proto3" json:"is_all_node_port_addresses,omitempty"`
-	// Otherwise, the addresses at which node ports answer, ascending.
+	// Otherwise, the addresses at which node ports answer, ascending; never loopback addresses.
 	NodePortAddresses []string `protobuf:"bytes,6,rep,name=node_port_addresses,json=nodePortAddresses,proto3" json:"node_port_addresses,omitempty"`
 	// The node's main address, for information; "" if it is unknown.
 	NodeAddress string `protobuf:"bytes,7,opt,name=node_address,json=nodeAddress,proto3" json:"node_address,omitempty"`
@@ -814,7 +814,7 @@ type ServicePlan struct {
 	// Ports of the Service.
 	Ports []*ServicePort `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty"`
 	// Addresses of endpoints that may be chosen for their own packets, ascending. Masquerade such a packet, or the endpoint
-	// would answer itself directly.
+	// would answer itself directly. One set may serve all Services of a family.
 	Hairpin []string `protobuf:"bytes,5,rep,name=hairpin,proto3" json:"hairpin,omitempty"`
 	// Present for a load balancer with external policy Local: serve HTTP on this port of the family's node-port addresses.
 	HealthCheck *HealthCheck `protobuf:"bytes,6,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
@@ -1058,8 +1058,10 @@ type ServicePort struct {
 	Cluster []*Endpoint `protobuf:"bytes,5,rep,name=cluster,proto3" json:"cluster,omitempty"`
 	// Endpoints of the set ENDPOINT_SET_LOCAL, in a fixed order.
 	Local []*Endpoint `protobuf:"bytes,6,rep,name=local,proto3" json:"local,omitempty"`
-	// For UDP, all endpoints that may still answer flows that began earlier. Delete flows to all others, and flows to
-	// frontends that are gone; otherwise their clients keep sending to a dead address. Empty for TCP and SCTP, where clients notice a dead peer.
+	// For UDP, all endpoints that may still answer flows that began earlier. Delete the flows of these frontends that go
+	// elsewhere, also those that began before the Service and go to the frontend's own address, and translated flows to
+	// frontends that are gone; otherwise their clients keep sending to a dead address. Empty for TCP and SCTP, where
+	// clients notice a dead peer.
 	Answering []*Endpoint `protobuf:"bytes,7,rep,name=answering,proto3" json:"answering,omitempty"`
 	// Addresses at which the port answers. No two plans of a family have the same frontend.
 	Frontends     []*Frontend `protobuf:"bytes,8,rep,name=frontends,proto3" json:"frontends,omitempty"`

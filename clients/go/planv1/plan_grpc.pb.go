@@ -19,8 +19,8 @@
 // not change. ICMP errors about a connection follow the connection. A program that cannot do this ignores `whole`, and
 // should say so.
 //
-// Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
-// any other address in `NodePlan.service_cidrs` are dropped.
+// Packets of any protocol that begin a connection to a cluster IP, but to no frontend, are refused; those to any other
+// address in `NodePlan.service_cidrs` are dropped.
 //
 // Where this differs from kube-proxy's iptables mode, it is as in its nftables mode: no node ports at loopback addresses,
 // refusal at other ports of a cluster IP, and source ranges before refusal.

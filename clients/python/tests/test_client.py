@@ -18,6 +18,7 @@ from kpng import Change, Client, Options, View
 from kpng.connect import Backoff, Credentials, Reconnect, parse_api
 from kpng.forward import OlderState, position_of, relate
 from kpng.localv1 import api_pb2
+from kpng.plan.v1 import plan_pb2
 
 
 def text(view: Optional[View]) -> str:
@@ -513,11 +514,12 @@ def test_addresses_have_a_default_port_and_may_be_sockets() -> None:
 
 
 @pytest.mark.skipif("KPNG_DESCRIPTORS" not in os.environ, reason="KPNG_DESCRIPTORS is not set")
-def test_generated_code_is_up_to_date() -> None:
+@pytest.mark.parametrize("generated", [api_pb2, plan_pb2])
+def test_generated_code_is_up_to_date(generated: Any) -> None:
     """KPNG_DESCRIPTORS names a file that `buf build` made from the proto files."""
     files = descriptor_pb2.FileDescriptorSet.FromString(Path(os.environ["KPNG_DESCRIPTORS"]).read_bytes())
     ours = descriptor_pb2.FileDescriptorProto()
-    api_pb2.DESCRIPTOR.CopyToProto(ours)
+    generated.DESCRIPTOR.CopyToProto(ours)
     wanted = next(file for file in files.file if file.name == ours.name)
     for file in (ours, wanted):
         # protoc writes names for JSON only where they are asked for.

@@ -36,6 +36,18 @@ test("CALLOUT names the program; it gets node and revision, and its output is pr
   expect(program.stdout()).toBe("n1 7 x y 1\n");
 });
 
+test("with --callout-input plan, the program reads a whole plan as kpng-plan prints it", async () => {
+  await using watcher = await startFakeWatcher(inTurn([reset, putService("a/web"), sync(7n)]));
+  const program = startProgram(main, ["--api", watcher.address, "--once", "--callout-input", "plan"]);
+  expect(await program.ended).toBe(0);
+  const kinds = program
+    .stdout()
+    .trimEnd()
+    .split("\n")
+    .map((line) => Object.keys(JSON.parse(line))[0]);
+  expect(kinds).toEqual(["reset", "node", "node", "service", "service", "sync"]);
+});
+
 test("a run completes after SIGTERM, and a second SIGTERM kills it", async () => {
   for (const signals of [1, 2]) {
     const [started, done] = [join(folder, `started-${signals}`), join(folder, `done-${signals}`)];

@@ -3,7 +3,7 @@ import { delimiter, join } from "node:path";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { operationLine } from "@kpng/backend-kit/plan/plan-message.ts";
-import { type PlanBatch, type PlanState, planTask } from "@kpng/backend-kit/plan/plan-task.ts";
+import { framed, type PlanBatch, type PlanState, planTask } from "@kpng/backend-kit/plan/plan-task.ts";
 import { planOptions, readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
@@ -81,7 +81,7 @@ input. After any other status the program is run again with the newest view, wit
     if (options.calloutInput === "plan") {
       const settings = readProxySettings(options, false);
       const deliver = ({ revision }: PlanBatch, state: PlanState) =>
-        call(revision, state.operations().map(operationLine));
+        call(revision, framed({ revision, isWhole: true, operations: [...state.operations()] }).map(operationLine));
       return planTask({ name: "callout", settings, context, deliver });
     }
     const onChanges = ({ view, revision }: ViewUpdate) => call(revision, formatViewLines(view));

@@ -1,4 +1,7 @@
+import { once } from "node:events";
 import { existsSync } from "node:fs";
+import { connect } from "node:http2";
+import { createConnection } from "node:net";
 import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { deleteOperation, nodeOperation } from "@kpng/backend-kit/plan/plan-message.ts";
@@ -60,6 +63,15 @@ test("clients of the socket get the whole state and then changes, and the socket
   });
   const program = startProgram(main, ["--api", watcher.address, "--node-name", "n1", "--socket", socket]);
   await watcher.untilReceived(2);
+  // gRPC's C core names the path of a socket as the host, and the slashes make it one that no URL can have.
+  const session = connect("http://localhost", { createConnection: () => createConnection(socket) });
+  const path = "/kpng.plan.v1.PlanService/Watch";
+  const headers = { ":method": "POST", ":path": path, "content-type": "application/grpc", te: "trailers" };
+  const odd = session.request({ ...headers, ":authority": "tmp%2Fplan.sock" });
+  // An empty message: no flags, and a length of 0.
+  odd.end(Buffer.alloc(5));
+  expect((await once(odd, "response"))[0]).toMatchObject({ ":status": 200 });
+  session.destroy();
   const watch = createClient(PlanService, dial({ api: `unix://${socket}` }))
     .watch({})
     [Symbol.asyncIterator]();

@@ -2,6 +2,7 @@ import { createServer, type ServerHttp2Session } from "node:http2";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { aborted } from "../wait.ts";
+import { forgetHost } from "./any-host.ts";
 import { listenOnSocket } from "./listen.ts";
 
 /** Maximum size of a request, in bytes. The services on such sockets take at most a name. */
@@ -23,7 +24,10 @@ export async function serveOnSocket(
     // The longest delay of a Node.js timer; with a longer deadline, the timer would fire immediately.
     maxTimeoutMs: 2 ** 31 - 1,
   });
-  const server = createServer(handle);
+  const server = createServer((request, response) => {
+    forgetHost(request);
+    handle(request, response);
+  });
   server.on("session", (session) => {
     sessions.add(session);
     // A broken connection concerns only its client.

@@ -10,7 +10,8 @@ import {
   createContextValues,
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { forgetHost } from "@kpng/process/connection/any-host.ts";
+import type { Log } from "@kpng/process/log.ts";
 import { noRights, type Rights } from "../../identity/rights.ts";
 
 /** A call that the server has admitted, before its request is read. */
@@ -63,18 +64,8 @@ export function makeConnectHandler({ routes, log, ...options }: HandlerOptions) 
       return;
     }
     const values = createContextValues().set(rightsKey, rights).set(leaveKey, leave);
-    let universal: ReturnType<typeof universalRequestFromNodeRequest>;
-    try {
-      universal = universalRequestFromNodeRequest(request, response, undefined, values);
-    } catch (error) {
-      // The handler throws if the request has no host or an invalid one.
-      log.debug("request refused: invalid host", { rpc: handler.requestPath, reason: reasonOf(error) });
-      response.writeHead(400);
-      response.end();
-      request.resume();
-      return;
-    }
-    handler(universal)
+    forgetHost(request);
+    handler(universalRequestFromNodeRequest(request, response, undefined, values))
       .then((answer) => universalResponseToNodeResponse(answer, response))
       .catch((error: unknown) => {
         const { code, rawMessage } = ConnectError.from(error);

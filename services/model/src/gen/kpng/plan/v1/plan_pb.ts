@@ -19,8 +19,8 @@
 // not change. ICMP errors about a connection follow the connection. A program that cannot do this ignores `whole`, and
 // should say so.
 //
-// Packets that begin a connection to an address with a cluster IP's frontends, but to another port, are refused; those to
-// any other address in `NodePlan.service_cidrs` are dropped.
+// Packets of any protocol that begin a connection to a cluster IP, but to no frontend, are refused; those to any other
+// address in `NodePlan.service_cidrs` are dropped.
 //
 // Where this differs from kube-proxy's iptables mode, it is as in its nftables mode: no node ports at loopback addresses,
 // refusal at other ports of a cluster IP, and source ranges before refusal.
@@ -239,7 +239,7 @@ export type NodePlan = Message<"kpng.plan.v1.NodePlan"> & {
   isAllNodePortAddresses: boolean;
 
   /**
-   * Otherwise, the addresses at which node ports answer, ascending.
+   * Otherwise, the addresses at which node ports answer, ascending; never loopback addresses.
    *
    * @generated from field: repeated string node_port_addresses = 6;
    */
@@ -304,7 +304,7 @@ export type ServicePlan = Message<"kpng.plan.v1.ServicePlan"> & {
 
   /**
    * Addresses of endpoints that may be chosen for their own packets, ascending. Masquerade such a packet, or the endpoint
-   * would answer itself directly.
+   * would answer itself directly. One set may serve all Services of a family.
    *
    * @generated from field: repeated string hairpin = 5;
    */
@@ -461,8 +461,10 @@ export type ServicePort = Message<"kpng.plan.v1.ServicePort"> & {
   local: Endpoint[];
 
   /**
-   * For UDP, all endpoints that may still answer flows that began earlier. Delete flows to all others, and flows to
-   * frontends that are gone; otherwise their clients keep sending to a dead address. Empty for TCP and SCTP, where clients notice a dead peer.
+   * For UDP, all endpoints that may still answer flows that began earlier. Delete the flows of these frontends that go
+   * elsewhere, also those that began before the Service and go to the frontend's own address, and translated flows to
+   * frontends that are gone; otherwise their clients keep sending to a dead address. Empty for TCP and SCTP, where
+   * clients notice a dead peer.
    *
    * @generated from field: repeated kpng.plan.v1.Endpoint answering = 7;
    */
