@@ -56,6 +56,7 @@ export async function surfaces({ api, http }: Watched) {
   const { parts } = (await health.json()) as { readonly parts: Record<string, { readonly reason: string }> };
   return {
     status: (await runKpng(["status", "--api", api])).out,
+    top: (await runKpng(["top", "--api", api])).out,
     analyze: analyze.out,
     exitCode: analyze.code,
     // *Shape:* one line `error none-ready service/default/web: none of its…` for each finding.
@@ -122,6 +123,8 @@ export function expectNamed(watched: Watched, problem: Problem): Promise<void> {
     .poll(() => surfaces(watched), { message: `${code}: ${says}` })
     .toMatchObject({
       status: named,
+      // It shows findings if one is an error.
+      top: severity === "error" ? named : expect.not.stringMatching(/^findings/m),
       analyze: named,
       exitCode: severity === "error" ? 1 : 0,
       page: expect.stringMatching(lineOf(problem)),

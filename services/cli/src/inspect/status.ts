@@ -72,19 +72,24 @@ export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: n
   const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
   const nodes = joinNodes(replies.map((one) => one.nodes));
   const findings = mergeFindings(answers);
-  const counts = `${countFindings(findings)}: run kpng analyze`;
   const lines: readonly Line[] = [
     ...replies.flatMap(({ api, status }): readonly Line[] => [
       ...(answers.length === 1 ? [] : [["replica", api] as const]),
       ...totals(status, nowMs),
     ]),
     ["nodes", formatStates(nodes)],
-    ["findings", findings.findings.length === 0 ? "none" : counts],
+    ...(findings.findings.length === 0 ? [["findings", "none"] as const] : findingLines(findings)),
+  ];
+  return formatScreen(lines, nodes.filter(isLate), replies[0]?.changes ?? []);
+}
+
+function findingLines(findings: ListFindingsResponse): readonly Line[] {
+  return [
+    ["findings", `${countFindings(findings)}: run kpng analyze`],
     ...findings.findings
       .slice(0, maxFindings)
       .map((finding): Line => ["", `${severityOf(finding)} ${finding.subject}: ${finding.text}`]),
   ];
-  return formatScreen(lines, nodes.filter(isLate), replies[0]?.changes ?? []);
 }
 
 const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
@@ -129,8 +134,9 @@ function formatStates(nodes: readonly Node[]): string {
 const intervalMs = 2_000;
 
 /**
- * `kpng top`: prints the totals, the nodes that are not up to date and the latest changes of a watcher; on a terminal
- * every two seconds, like top(1), otherwise once.
+ * `kpng top`: prints the totals, findings if one is an error, the nodes that are not up to date and the latest changes of
+ * a watcher; on a terminal every two seconds, like top(1), otherwise once. Of several replicas, the first one's findings:
+ * its warnings about absent nodes do not count, because these may follow another replica.
  */
 export const topCommand: InspectCommand = {
   name: "top",
@@ -151,7 +157,9 @@ Examples:
         const states = [...lateStates];
         const { nodes } = status.isSynced ? await client.listNodes({ states, pageSize: maxRows }) : { nodes: [] };
         const changes = await readChanges(client, status);
-        printScreen(terminalText(formatScreen(totals(status, Date.now()), nodes, changes)));
+        const findings = await client.listFindings({});
+        const lines = [...totals(status, Date.now()), ...(findings.errorCount === 0 ? [] : findingLines(findings))];
+        printScreen(terminalText(formatScreen(lines, nodes, changes)));
         if (!process.stdout.isTTY) return true;
       }
       return true;
