@@ -12,6 +12,8 @@ import { freePort } from "../cluster/ports.ts";
 /** A watcher, and the address of its status page. */
 export interface PageServer extends TestServer {
   readonly page: string;
+  /** Health of the watcher, which its findings report. */
+  readonly health: Health;
 }
 
 /** Serves a store, and its status page on a port of its own, by default a free one, as `kpng … to-api` does. */
@@ -20,15 +22,17 @@ export async function servePage(
   { page, trust = {}, tokens }: Partial<StatusPageOptions> & { readonly page?: string } = {},
 ): Promise<PageServer> {
   const server = await serveStore(store, { drainMs: 0 });
-  const api = inspection({ subscribers: server.subscribers, proxyNames: proxyNamesOf([]) });
+  const health = new Health();
+  const api = inspection({ subscribers: server.subscribers, proxyNames: proxyNamesOf([]), health });
   const address = page ?? `127.0.0.1:${await freePort()}`;
   const pages = statusPage({ api, trust, tokens, log: createLog("error", () => undefined) });
   const stop = new AbortController();
-  const running = statusServerTask({ address, health: new Health(), metrics: new Registry(), pages }).run(stop.signal);
+  const running = statusServerTask({ address, health, metrics: new Registry(), pages }).run(stop.signal);
   while (!(await fetch(`http://${address}/livez`).catch(() => undefined))?.ok);
   return {
     ...server,
     page: address,
+    health,
     stop: async () => {
       stop.abort();
       await running;

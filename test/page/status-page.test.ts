@@ -138,6 +138,20 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     expect(browser.errors).toEqual([]);
   });
 
+  test("every section shows that the source is broken, because its last rows look current", async () => {
+    list();
+    await open("#/services");
+    await shows("#connection", /^Live$/);
+    const reason = "the state may be out of date";
+    server.health.set("source/current", { isHealthy: false, isReady: true, reason });
+    await shows("#connection", "Live, but this watcher has problems");
+    await goTo("problems");
+    await shows("#rows", reason);
+    server.health.setReady("source/current");
+    await shows("#connection", /^Live$/);
+    expect(browser.errors).toEqual([]);
+  });
+
   test("it works behind a path prefix, and shows that the watcher is gone and back", async () => {
     list();
     const port = await serveBehindPrefix("/kube/kpng", server.page);

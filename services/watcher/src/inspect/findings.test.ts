@@ -227,4 +227,6 @@ test("a request selects the findings of a namespace, or about an object, and cou
   expect(counts({})).toEqual([1, 1_199, 1_000]);
   expect(counts({ namespace: "ns" })).toEqual([1, 99, 100]);
   expect(counts({ object: "service/a/s7" })).toEqual([0, 1, 1]);
+  watched.health.set("source/current", { isHealthy: false, isReady: true, reason: "the state may be out of date" });
+  expect(counts({ object: "watcher" })).toEqual([1, 0, 1]);
 });

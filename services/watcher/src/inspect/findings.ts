@@ -109,8 +109,9 @@ export function selectFindings(
   { namespace, object }: Pick<ListFindingsRequest, "namespace" | "object">,
 ) {
   const prefix = namespace === "" ? "" : `service/${namespace}/`;
-  const isAbout = ({ subject, text }: Finding): boolean =>
-    object === "" || subject === object || text.split(/[ ,]+/).includes(object);
+  // A text names other objects as `kind/…`; the word "watcher" in a text does not mean this watcher.
+  const names = (text: string): boolean => object.includes("/") && text.split(/[ ,]+/).includes(object);
+  const isAbout = ({ subject, text }: Finding): boolean => object === "" || subject === object || names(text);
   const selected = findings.filter((one) => one.subject.startsWith(prefix) && isAbout(one));
   const errorCount = selected.filter(({ severity }) => severity === FindingSeverity.ERROR).length;
   return { findings: selected.slice(0, maxFindings), errorCount, warningCount: selected.length - errorCount };

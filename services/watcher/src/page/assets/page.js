@@ -150,13 +150,15 @@ async function followStatus(signal) {
     try {
       const response = await send("GetStatus", "application/json", "{}", signal);
       state.status = await response.json();
-      if (view === problemsView) {
-        const findings = await send("ListFindings", "application/json", "{}", signal);
-        state.problems = await findings.json();
-      }
+      // Rows of a broken source look like current ones, so every section asks for the problems of the watcher itself.
+      const about = view === problemsView ? "{}" : '{"object":"watcher"}';
+      const problems = await (await send("ListFindings", "application/json", about, signal)).json();
+      if (view === problemsView) state.problems = problems;
       state.nowMs = Date.parse(response.headers.get("date") ?? "");
       if (hasFailed) start();
-      setText("connection", "Live");
+      const isBroken = (/** @type {Finding} */ one) =>
+        one.subject === "watcher" && wordOf(one.severity, "FINDING_SEVERITY") === "error";
+      setText("connection", problems.findings?.some(isBroken) ? "Live, but this watcher has problems" : "Live");
       show();
     } catch (error) {
       hasFailed = true;
