@@ -3,21 +3,12 @@ import { FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { Health } from "@kpng/process/health/health.ts";
-import {
-  addresses,
-  draining,
-  endpoint,
-  node,
-  service,
-  servicePort,
-  slice,
-  starting,
-} from "@kpng/source/testing/build.ts";
+import { addresses, endpoint, node, service, servicePort, slice, starting } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
-import { Findings, type FindingsContext, selectFindings } from "./findings.ts";
+import { Findings, selectFindings } from "./findings.ts";
 
 const nowMs = 1_800_000_000_000;
 
@@ -26,11 +17,7 @@ class Watched {
   readonly store = new Store();
   readonly health = new Health();
   readonly subscribers = new Subscribers(this.store, new Registry(), () => nowMs - 60_000);
-  readonly #findings: Findings;
-
-  constructor({ hasNodes = false }: Partial<FindingsContext> = {}) {
-    this.#findings = new Findings({ ...this, hasNodes });
-  }
+  readonly #findings = new Findings({ ...this, hasNodes: false });
 
   replace(services: readonly Service[], endpoints: EndpointsByService, nodes = [cidrNode()]) {
     const slices = Object.entries(endpoints).map(([name, list]) => slice(list, { name, serviceName: name }));
@@ -76,21 +63,6 @@ test("a cluster in order has no findings", () => {
   expect(findingsOf(services, { web: [endpoint("10.1.0.1")] })).toEqual([]);
 });
 
-test.each([
-  { conditions: [], text: "warning service/ns/web: it has no endpoints: connections are refused" },
-  {
-    conditions: [starting, starting],
-    text: "error service/ns/web: none of its 2 endpoints is ready: connections are refused",
-  },
-  {
-    conditions: [draining, starting],
-    text: "warning service/ns/web: no endpoint is ready; 1 that terminate still receive its traffic",
-  },
-])("a Service without a ready endpoint: $text", ({ conditions, text }) => {
-  const endpoints = conditions.map((each, index) => endpoint(`10.1.0.${index + 1}`, { conditions: each }));
-  expect(findingsOf([service()], { web: endpoints })).toEqual([text]);
-});
-
 test("findings follow changes of Services, slices and zones", () => {
   const watched = new Watched();
   const hinted = endpoint("10.1.0.1", { hintedZones: ["a"] });
@@ -132,14 +104,6 @@ test.each([
     findings: ["error service/ns/b: it gets no packets at node port 30080/TCP, which service/ns/a has"],
   },
   {
-    name: "an external IP that is the cluster IP of another Service, at any port",
-    services: [
-      claimant("a", 1, { externalIPs: addresses("10.96.0.1"), ports: [servicePort(), servicePort({ port: 81 })] }),
-      claimant("b", 2, { clusterIPs: addresses("10.96.0.1") }),
-    ],
-    findings: ["error service/ns/a: it claims 10.96.0.1, the cluster IP of service/ns/b, which keeps its ports"],
-  },
-  {
     name: "two Services with the same whole address",
     services: [
       claimant("a", 1, { externalIPs: addresses("192.0.2.9"), mapIP: true, ports: [] }),
@@ -175,27 +139,6 @@ test("whole addresses that a node's backend does not serve, that are a node's, o
   ]);
 });
 
-test("nodes that lag, fail, have no backend, or do not exist", () => {
-  const watched = new Watched({ hasNodes: true });
-  const nodes = ["n1", "n2", "n3"].map((name) => node(name, { podCIDRs: ["10.1.0.0/24"] }));
-  watched.replace([service()], { web: [endpoint("10.1.0.1")] }, nodes);
-  watched.store.apply([{ kind: "put-service", service: service({ labels: { app: "web" } }) }]);
-  for (const nodeName of ["n1", "n2", "n9"]) {
-    const subscriber = watched.subscribers.add("local", "");
-    subscriber.nodeName = nodeName;
-    subscriber.sent({ after: 0, revision: 1, computedAtMs: 0, byteCount: 1 });
-    subscriber.acknowledge({ applied: 1, failed: 0, error: "", timings: undefined });
-    subscriber.sent({ after: 1, revision: 2, computedAtMs: 0, byteCount: 1 });
-    if (nodeName === "n2") subscriber.acknowledge({ applied: 1, failed: 2, error: "no nft", timings: undefined });
-  }
-  expect(watched.lines()).toEqual([
-    "error node/n1: a change has waited for 60 s to be applied",
-    "error node/n2: its last attempt to apply a change failed: no nft",
-    "error node/n9: a backend follows it, but the cluster has no such Node",
-    "warning node/n3: no backend of this node follows this watcher",
-  ]);
-});
-
 test("a watcher that has not listed everything, or a part that is not ready, is an error, and a part that warns a warning", () => {
   const watched = new Watched();
   expect(watched.lines()).toEqual(["error watcher: it has not yet listed services, slices, nodes"]);
@@ -203,15 +146,6 @@ test("a watcher that has not listed everything, or a part that is not ready, is 
   expect(watched.lines()).toEqual(["error watcher: source/file: reading the input"]);
   watched.health.set("certificate", { isHealthy: true, isReady: true, reason: "expires at noon" });
   expect(watched.lines()).toContain("warning watcher: certificate: expires at noon");
-});
-
-test("a cluster without Services, and without pod CIDRs", () => {
-  const watched = new Watched();
-  watched.replace([], {}, [node("n1")]);
-  expect(watched.lines()).toEqual([
-    "warning watcher: it holds no Service",
-    "warning watcher: no Node has pod CIDRs, so the watcher cannot tell the traffic of pods from that of others",
-  ]);
 });
 
 test("a request selects the findings of a namespace, or about an object, and counts beyond the limit", () => {
