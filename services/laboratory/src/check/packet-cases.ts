@@ -56,7 +56,10 @@ export class PacketRun {
     return new PacketRun(world, proxy, await describeNode(world, proxy.word("bpf")));
   }
 
-  /** Applies the state of a scenario, with its settings and its firewall. Errors: NotRunnable. */
+  /**
+   * Applies the state of a scenario, with its settings and its firewall. Errors: NotRunnable; the proxy does not apply it,
+   * with what explains that.
+   */
   async bringTo(scenario: Scenario): Promise<void> {
     const key = settingsKey(scenario);
     if (!this.proxy.takesSettings && key !== settingsKey({})) throw new NotRunnable("the command has no {options}");
@@ -64,8 +67,13 @@ export class PacketRun {
     // Unless it succeeds, the next scenario starts the proxy again.
     const isRunning = this.#settings === key;
     this.#settings = undefined;
-    if (isRunning) await this.proxy.apply(scenario.state);
-    else await this.proxy.start(scenario.settings ?? {}, scenario.state);
+    try {
+      if (isRunning) await this.proxy.apply(scenario.state);
+      else await this.proxy.start(scenario.settings ?? {}, scenario.state);
+    } catch (error) {
+      const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+      throw new Error((await this.explain([reason], scenario)).join("\n"), { cause: error });
+    }
     this.#settings = key;
   }
 
