@@ -237,6 +237,7 @@ export const logLevelOption: OptionSpec = {
 /** Option `--node-name`. */
 export const nodeNameOption: OptionSpec = {
   flags: "--node-name <name>",
+  aliases: ["--node"],
   description: "name of the Node that this process serves",
   // The name that the kubelet gives its Node.
   default: hostname().trim().toLowerCase(),
