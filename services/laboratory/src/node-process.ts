@@ -37,7 +37,7 @@ export class NodeProcess {
    * Stops the program with a signal; resolves when it and what it has started have ended. SIGKILL kills all of them, as the
    * end of a container does; so does a stop of a program that has ended by itself.
    *
-   * Errors: one of them runs longer than half a minute after SIGTERM; they are then killed.
+   * Errors: one of them still runs half a minute after SIGTERM; those that do are then killed.
    */
   async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const child = this.#child;

@@ -1,6 +1,6 @@
 /**
  * How new a state of the cluster is. A watcher attaches a position to every state that it sends. A node or relay
- * compares it with the position of its own state ({@link ForwardGate}), so that the node or relay never goes back
+ * compares it with the position of its own state ({@link ForwardGate}), so that it never goes back to an older state
  * (docs/design/views.md).
  *
  * Each kind has two versions: for Services, `services` is the version at which this watcher last saw them change, and
@@ -122,8 +122,9 @@ export class ForwardGate {
     const relation = relate(position, held);
     // Older states, states of another cluster, and states from a stale watcher are in doubt. A stale watcher's server
     // does not answer, so another watcher may have a newer state. After a restart, only older states are in doubt: a
-    // node that has applied nothing yet is better served by any state of its own or a new cluster than by waiting.
-    // Unrelated states, such as a first one, are never in doubt, because nothing says that a better one exists.
+    // node that has applied nothing yet is better served by any state of its own or a new cluster than by waiting. An
+    // unrelated state, such as the first one received, is never in doubt, because nothing indicates that a better one
+    // exists.
     const isInDoubt =
       relation === "behind" || (!isSaved && (relation === "foreign" || (relation === "covers" && isStale)));
     if (!isInDoubt) return accept("apply", position);
@@ -226,7 +227,7 @@ export interface Admission {
    * - accept: the state is in doubt, but no watcher has offered a better one for some time.
    */
   readonly verdict: "apply" | "refuse" | "accept";
-  /** What the offered state is, for messages, e.g. "an older state"; "" unless it is refused. */
+  /** What the offered state is, for messages, e.g. "an older state" if it is refused; otherwise "". */
   readonly doubt: string;
   /** Must be called once the state has been applied; does nothing for a refused state. */
   readonly applied: () => void;

@@ -138,7 +138,7 @@ export interface WholeAddressPlan extends Pick<ServicePortPlan, "affinitySeconds
   readonly frontends: readonly WholeFrontend[];
 }
 
-/** The answer of the health-check node port of a load balancer with external policy Local. */
+/** The response of the health-check node port of a load balancer with external policy Local. */
 export interface HealthCheckPlan {
   /** 1 to 65535. */
   readonly port: number;

@@ -142,7 +142,10 @@ export function closeDescriptor(descriptor: number): void {
   cLibrary().close(descriptor);
 }
 
-/** Maps the memory of an array map that permits this. The mapping exists as long as the process. Errors: BPF_FAILED. */
+/**
+ * Maps the memory of an array map that permits this. The mapping exists for as long as the process does. Errors:
+ * BPF_FAILED.
+ */
 export function mapMemory(descriptor: number, bytes: number): Buffer {
   const { mmap, koffi } = cLibrary();
   const pointer: unknown = mmap(0, bytes, protReadWrite, mapShared, descriptor, 0);

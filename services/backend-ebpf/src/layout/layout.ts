@@ -115,7 +115,7 @@ const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" }
 
 /**
  * Key of an element as a string, with one character for each byte. In this process, maps are keyed by strings, because
- * a hundred thousand buffers would need much memory and garbage collection.
+ * a hundred thousand buffers would take a lot of memory and burden the garbage collector.
  */
 export type KeyText = string;
 

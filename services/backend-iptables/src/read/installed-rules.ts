@@ -25,7 +25,7 @@ interface OpenChain {
 }
 
 /**
- * Finds our rules in the output of iptables-save while it arrives: the chains whose names begin with `prefix`, and the
+ * Finds our rules in the output of iptables-save as it arrives: the chains whose names begin with `prefix`, and the
  * rules of other chains that jump to them.
  *
  * Each chain is compared with its desired rules while it arrives, and its text is stored only if it differs. A node has

@@ -17,8 +17,8 @@ export interface ObjectChange {
 }
 
 /**
- * Returns the changes that lead from the installed objects to the objects that Services need. The objects that draining
- * real servers need stay. `ids` identifies the objects to compare.
+ * Returns the changes that lead from the installed objects to the objects that Services need. Objects that draining
+ * real servers still need are kept. `ids` identifies the objects to compare.
  *
  * Pure except that it adds real servers to `draining`; O(ids + draining).
  */
@@ -148,7 +148,7 @@ function deletesFirst(a: ObjectChange, b: ObjectChange): number {
 }
 
 /**
- * Returns the line of `ip -batch` for an address. Programs on the node should not choose it as a source address, so it
+ * Returns the `ip -batch` line for an address. Programs on the node should not choose it as a source address, so it
  * gets scope host (IPv4) or is deprecated (IPv6).
  */
 function addressLine({ key, after }: ObjectChange, { interfaceName }: ObjectNames, family: Family): string {

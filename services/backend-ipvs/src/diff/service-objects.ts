@@ -14,9 +14,9 @@ interface Entry {
 
 /**
  * The objects that all Services of one family need, and which of them may have changed since the last call of
- * {@link takeTouched}. Several Services may need the same object, e.g. the address of a load balancer. They agree on its
- * value: addresses, and elements of ADDRESSES and HAIRPIN, have none; all other objects belong to a frontend or a port of
- * one Service, because no two plans have the same frontend.
+ * {@link takeTouched}. Several Services may need the same object, e.g. the address of a load balancer. They always agree
+ * on its value: addresses and the elements of ADDRESSES and HAIRPIN have no value, and every other object belongs to a
+ * frontend or port of exactly one Service, because no two plans share a frontend.
  *
  * No I/O. *Cost:* a put takes time proportional to the number of objects of the Service.
  */

@@ -46,7 +46,10 @@ export interface BackendContext {
   readonly acceptOlderAfterMs?: number | undefined;
   /** Name of the watcher in error messages, e.g. its address. Default: "the watcher of this process". */
   readonly watcher?: string | undefined;
-  /** Path of the unix socket on which `kpng get backend` asks this backend (`--inspect-socket`); undefined for none. */
+  /**
+   * Path of the unix socket through which `kpng get backend` queries this backend (`--inspect-socket`); undefined if
+   * there is none.
+   */
   readonly inspectSocket?: string | undefined;
   readonly log: Log;
   readonly health: Health;

@@ -172,7 +172,7 @@ class WatcherFinder {
   /** Result of the last successful resolution of each name. */
   readonly #addressesByHost = new Map<string, readonly string[]>();
   #addresses: readonly WatcherAddress[] = [];
-  /** Key of the address that was tried last; "" if it asked the node to move. */
+  /** Key of the address that was tried last; "" if the server at that address asked the node to move. */
   #last = "";
   /** Key of the address that the next stream tries first; "" for none. */
   #preferred = "";

@@ -44,8 +44,7 @@ const pausePerWrite = 50;
  * Saves the view of the last successful sync on disk: after changes, at most once per `intervalMs`, and at the end.
  * `startFromDisk` uses the file if no watcher answers after a restart.
  *
- * A failed write (e.g. because the disk is full or read-only) is logged once and repeated later; syncs are not
- * affected.
+ * A failed write (e.g. because the disk is full or read-only) is logged once and retried later; syncs are not affected.
  */
 export class ViewKeeper implements SyncObserver {
   readonly #options: ViewKeeperOptions;

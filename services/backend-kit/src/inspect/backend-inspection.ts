@@ -30,7 +30,7 @@ interface BackendInspectionOptions {
 
 /**
  * Limits of an answer, as in the proto file: the length of a transaction, in characters, and the number of drift
- * entries. Rule sets keep no longer transactions (`maxTransactionLength`); other backends may.
+ * entries. Rule sets do not keep transactions longer than this (`maxTransactionLength`); other backends may.
  */
 const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 

@@ -44,8 +44,8 @@ export const planOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * Returns the prefix of a mode's option names: the kube-proxy mode whose kind of rules the proxy has. kpng-ebpf and
- * kpng-userspace have nftables rules.
+ * Returns the prefix of a mode's option names. The mode is the kube-proxy mode that uses the same kind of rules:
+ * kpng-ebpf and kpng-userspace use nftables rules.
  */
 export function optionPrefix(proxyMode: string): "iptables" | "ipvs" | "nftables" {
   return proxyMode === "iptables" || proxyMode === "ipvs" ? proxyMode : "nftables";

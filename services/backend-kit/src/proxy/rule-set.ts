@@ -19,9 +19,9 @@ export interface FamilyPlan {
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
   /**
-   * Returns the Service as it is in the view. Unlike the plan, the view has the endpoints that only finish their
-   * existing flows, which userspace and ipvs must keep, because conntrack does not do it for them. Default: only the
-   * plan's endpoints.
+   * Returns the Service as it is in the view. Unlike the plan, the view includes endpoints that are only finishing
+   * existing flows: userspace and ipvs must keep these flows alive themselves, because conntrack does not do so for
+   * them. Default: only the plan's endpoints.
    */
   readonly view?: ((key: ServiceKey) => ServiceView | undefined) | undefined;
 }
@@ -100,7 +100,7 @@ export interface RuleDifference {
 export const maxTransactionLength = 64 * 1024;
 
 /**
- * Returns the beginning of a committed text, at most {@link maxTransactionLength}, which a `RuleChange` keeps for
+ * Returns the beginning of a committed text, truncated to {@link maxTransactionLength}, for a `RuleChange` to keep for
  * inspection. It is a copy, because a substring would keep the whole text in memory, which is many megabytes after a
  * full sync.
  */

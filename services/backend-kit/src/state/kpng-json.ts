@@ -26,7 +26,7 @@ export function* formatViewLines(view: NodeView): Generator<string, void, void> 
  * *Source:* kpng `examples/pipe-exec`, `fullstate.ServiceEndpoints`.
  */
 export function formatServiceLine({ service, endpoints }: ServiceView): string {
-  // KPNG has no endpoints without a scope; endpoints that only kernel backends need would be misread as usable.
+  // In KPNG, every endpoint has a scope, so it would misread endpoints that only kernel backends need as usable.
   const usable = endpoints.filter(({ scopes }) => scopes.internal || scopes.external);
   const fields = { Service: serviceFields(service), Endpoints: given(usable.map(endpointFields)) ?? null };
   // Go also escapes these characters, which occur only in strings.

@@ -101,7 +101,7 @@ export class SyncRequests {
     return this.#atMs;
   }
 
-  /** For the loop: removes the request if it is due; returns true if it was. */
+  /** For the loop: removes the request if it is due; returns true if the request was removed. */
   take(nowMs: number): boolean {
     if (this.#atMs > nowMs) return false;
     this.#atMs = Number.POSITIVE_INFINITY;

@@ -134,7 +134,7 @@ export class Connection {
   #counted: BalancedEndpoint | undefined;
   /** Endpoints to which an attempt to connect has failed. */
   readonly #tried: BalancedEndpoint[] = [];
-  /** Timer of the attempt to connect; undefined after the last attempt. */
+  /** Timer for the connection attempt; undefined after the last attempt. */
   #timer: NodeJS.Timeout | undefined;
   #openSockets = 1;
   #end: ConnectionEnd | undefined;

@@ -149,7 +149,8 @@ async function hasState(store: Store, health: Health, limitMs: number, signal: A
   clearTimeout(timer);
   if (snapshot !== undefined) return true;
   if (signal.aborted) return false;
-  // After a failure, leave out the parts that merely wait; the words are those of the sources, e.g. kind-report.ts.
+  // After a failure, leave out the parts that are merely waiting; the wording must match that of the sources, e.g.
+  // kind-report.ts.
   const reasons = health
     .waitingReasons("source/")
     .filter((reason) => health.isHealthy || !reason.includes("waiting for"));

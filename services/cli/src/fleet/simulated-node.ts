@@ -62,7 +62,7 @@ export class SimulatedNode {
   revision = 0;
   /** Reason of the last lost stream; undefined if the present one works. */
   failure: string | undefined;
-  /** True while its stream has brought the whole view. */
+  /** True once its stream has delivered the whole view. */
   isSynced = false;
 
   constructor(options: SimulatedNodeOptions) {
@@ -84,7 +84,7 @@ export class SimulatedNode {
     }
   }
 
-  /** Follows one stream, and returns the reason of its end. */
+  /** Follows one stream and returns the reason why it ended. */
   async #follow(reconnect: Reconnect, onDialled: () => void, signal: AbortSignal): Promise<unknown> {
     const { name, connect, fault, random, isExtended } = this.#options;
     const { promise: ended, resolve: end } = Promise.withResolvers<unknown>();

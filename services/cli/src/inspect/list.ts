@@ -76,7 +76,7 @@ export function runList<
     else if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
-    // No row of the watcher has a label, so it probably drops them.
+    // None of the watcher's rows has a label, so the watcher probably drops labels.
     if (rows.length === 0 && !selection.isAll && !all.some((row) => Object.keys(labelsOf(row)).length > 0))
       warnNoLabels(noun);
   };

@@ -208,8 +208,9 @@ const slowEveryMs = 200;
 const manyUnanswered = 16;
 
 /**
- * Returns a function that says whether to send now. A client that waits for many answers sends rarely: a machine that is
- * too busy to answer would otherwise drop datagrams at the sockets of the servers, for which no proxy is to blame.
+ * Returns a function that says whether to send now. A client that is waiting for many answers sends less often;
+ * otherwise, a machine too busy to answer would drop datagrams at the servers' sockets, which is not the fault of any
+ * proxy.
  */
 function makePace(): (unanswered: number) => boolean {
   let lastMs = Number.NEGATIVE_INFINITY;

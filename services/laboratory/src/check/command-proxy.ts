@@ -22,7 +22,7 @@ export interface ProxyCommand {
   /** Shell command that removes the proxy's rules behind its back. Default: none. */
   readonly loseRules?: string | undefined;
   readonly profile: ProxyProfile;
-  /** Longest time from a state to its rules, in milliseconds. */
+  /** Longest time from a new state to its installed rules, in milliseconds. */
   readonly timeoutMs: number;
   /** Needed if several proxies run at the same time. Default 20000. */
   readonly firstMarkerPort?: number | undefined;

@@ -4,14 +4,15 @@ import { n1 } from "../scenario/packet.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /**
- * Detects with packets when a proxy has installed the rules of a state.
+ * Detects by packets when a proxy has installed the rules for a state.
  *
  * Each state gets a marker: a Service with a new port and a different endpoint than the last one. A proxy reads
  * Services and EndpointSlices in the order of their changes. So when the marker's endpoint answers on the marker's
  * port, all earlier changes are installed, too. This needs no rules, logs or metrics.
  *
- * A proxy that changes one Service after the other may serve the marker before the rest of its state; then a second
- * marker, of the next sync, tells. The name of the marker is the last, so that this is rare.
+ * A proxy that changes Services one after another may serve the marker before the rest of its state; in that case, a
+ * second marker, from the next sync, shows when the state is complete. The name of the marker is the last, so that this
+ * is rare.
  */
 export class Marker {
   readonly #world: TwoNodes;

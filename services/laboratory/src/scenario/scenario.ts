@@ -59,7 +59,7 @@ export interface Flow {
   readonly deviations?: Readonly<Partial<Record<Deviation, FlowFate>>> | undefined;
 }
 
-/** Change of the cluster during traffic. */
+/** A change to the cluster while traffic is flowing. */
 export interface Update {
   readonly name: string;
   readonly before: Scenario;

@@ -15,7 +15,7 @@ import {
 import { hosts, ranges } from "./places.ts";
 import type { Scenario } from "./scenario.ts";
 
-/** Pods answer on ports 8080 and 8443, which no port of these Services names. */
+/** Pods answer on ports 8080 and 8443, which are not among the ports of these Services. */
 const one = 8080;
 const other = 8443;
 const address = publicAddress(20);

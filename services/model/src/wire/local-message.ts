@@ -167,7 +167,7 @@ function parseEndpointPath(path: string): { readonly service: ServiceKey; readon
   return { service: `${namespace}/${name}`, key };
 }
 
-/** Creates the message of a node. */
+/** Creates the message for a node. */
 export function encodeNode(node: ViewNode): NodeMessage {
   return create(NodeSchema, {
     Name: node.name,

@@ -130,8 +130,8 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
 }
 
 /**
- * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, including pick
- * chains for client affinity, have no such element.
+ * Adds the element that maps an endpoint count to the pick chain with this name. Other chains, including pick chains
+ * for client affinity, have no such element.
  */
 function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);

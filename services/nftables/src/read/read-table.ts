@@ -55,8 +55,9 @@ export const noElements: InstalledElements = Object.fromEntries(sharedSets.map((
 >;
 
 /**
- * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements), about 10 µs
- * for each; in between, the event loop gets turns. `ElementTable` then compares them with the desired elements.
+ * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. Takes O(elements) time,
+ * about 10 µs per element, and yields to the event loop along the way. `ElementTable` then compares them with the
+ * desired elements.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist any more.
  */

@@ -170,7 +170,8 @@ class Relay {
       log.error("older state accepted: the upstream watcher has offered no newer one for a minute");
     }
     const isFirst = this.#failure !== undefined;
-    // This is reported before the state arrives, so that no node considers the state current until the next probe.
+    // This is reported before the state arrives; otherwise, a node could consider an outdated state current until the
+    // next probe.
     if (isFirst && isStale) sink.currency.markStale("the upstream watcher is stale");
     const origin: Origin = { source: "api", receivedAtMs: wallClockMs(), upstream: mark, position: mark?.position };
     items.deliverTo(sink, origin);

@@ -24,7 +24,7 @@ export type FieldPath = readonly (string | number)[];
 
 export interface FieldProblem {
   readonly path: FieldPath;
-  /** Description for people, including the invalid value. */
+  /** Human-readable description, including the invalid value. */
   readonly problem: string;
 }
 

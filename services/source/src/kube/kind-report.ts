@@ -190,8 +190,8 @@ export function makeSourceMetrics(registry: Registry) {
  * - expired: the server no longer has the history after our resourceVersion.
  * - silent: no data arrived on a watch, not even the end of the watch.
  * - refused: the server refused the watch, or sent an unexpected response.
- * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd, or it serves
- *   another cluster.
+ * - went-back: the server's resourceVersion is older than ours (for example, after etcd was restored), or the server
+ *   now serves a different cluster.
  * - stale: the server answers again after `--stale-after` or more of silence.
  * - braked: the deletions of the previous list wait for this list.
  */

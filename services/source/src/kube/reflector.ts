@@ -196,7 +196,7 @@ export class Reflector {
   }
 }
 
-/** Minimum duration of a watch that may be retried without a delay and a check, in milliseconds. */
+/** Minimum duration of a watch, in milliseconds, for it to be retried without a delay or a check. */
 const minHealthyMs = 1_000;
 
 /**

@@ -6,8 +6,8 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * What a client may read. Every service of the watcher checks these rights before it reads the state.
  *
  * A node sends its name with its request, but anybody can claim a name: with another node's name, a client could read
- * that node's view and acknowledge changes for it. The right to a node therefore comes from a proof of identity, and
- * the name in the request only selects among the rights.
+ * that node's view and acknowledge changes for it. A client's rights to a node therefore come from proof of its
+ * identity; the name in the request only selects among those rights.
  *
  * | Client | Proof | Rights |
  * |---|---|---|

@@ -34,8 +34,8 @@ export interface TokenCheckerOptions {
 
 /**
  * Checks the tokens of calls. The API server reviews a token when it is first seen, and again every `reviewMs` while
- * calls use it: 18 reviews a second for 5 000 nodes. A deleted pod loses its rights and its calls after about
- * `reviewMs`.
+ * calls use it: 18 reviews a second for 5 000 nodes. A deleted pod loses its rights, and its calls are ended, after
+ * about `reviewMs`.
  *
  * **While the API server does not answer**, an accepted token stays accepted until it expires. A call with a new token,
  * for example one that the kubelet has just renewed, gets UNAVAILABLE; its node keeps its rules and tries again.

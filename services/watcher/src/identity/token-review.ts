@@ -10,7 +10,7 @@ export type Review =
   | ({ readonly kind: "valid" } & TokenUser)
   /** The API server does not accept the token, or no longer accepts it. */
   | { readonly kind: "invalid"; readonly reason: string }
-  /** The watcher's own account may not review tokens. */
+  /** The watcher's own account is not allowed to review tokens. */
   | { readonly kind: "forbidden"; readonly reason: string }
   /** The API server does not answer, or cannot decide whether the token is valid. */
   | { readonly kind: "unknown"; readonly reason: string };

@@ -178,7 +178,10 @@ export function sameZone({ hintedZones }: Pick<OwnEndpoints, "hintedZones">, zon
   return hintedZones.has("") ? "\0" : "";
 }
 
-/** Returns the port groups in which a node with these own endpoints follows hints, ascending; see {@link NodeClass}. */
+/**
+ * Returns, in ascending order, the port groups in which a node that has these local endpoints follows hints; see
+ * {@link NodeClass}.
+ */
 export function namedGroupsFor(
   { hintedGroups }: OwnEndpoints,
   endpoints: readonly MergedEndpoint[],

@@ -20,7 +20,8 @@ export function mergeSlices(slices: readonly EndpointSlice[], before?: MergedSli
   const oldParts = new Map(reusable.map((part) => [part.slice, part]));
   const parts = slices.map((slice) => oldParts.get(slice) ?? makePart(slice));
   const newParts = parts.filter((part) => !oldParts.has(part.slice));
-  // If few parts are new, comparing the addresses of these is cheaper than searching all parts; both find the same.
+  // If only a few parts are new, comparing the addresses of the new parts is cheaper than searching all parts; both
+  // methods give the same result.
   const isQuick = reusable.length === before?.parts.length && newParts.length * 8 < parts.length;
   const losers = isQuick && newParts.every((part) => hasUniqueAddresses(part, parts)) ? noLosers : findLosers(parts);
   const merged = losers.size === 0 ? parts : parts.map((part) => withoutLosers(part, losers));

@@ -20,7 +20,7 @@ import { addReflection } from "./reflection-service.ts";
 /** Returns a function that registers the services other than Watch. `stop` ends the calls that observe health. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
-  // Health and reflection name Sets, too, but `makeGrpcWatch` serves them.
+  // The health and reflection services also list the Sets services, but those are served by `makeGrpcWatch`.
   const apis = [
     ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
     ...(hasGlobalApi ? [GlobalSets] : []),

@@ -184,8 +184,9 @@ export class Subscriber {
   }
 
   /**
-   * Time at which the oldest unapplied batch was sent or, if the subscriber has never acknowledged anything, the oldest
-   * unreceived one, in milliseconds since 1970; undefined if there is none, and for observers, which may pause.
+   * Time, in milliseconds since 1970, at which the oldest unapplied batch was sent (or the oldest unreceived batch, if
+   * the subscriber has never acknowledged anything); undefined if there is no such batch, and for observers, which may
+   * pause.
    */
   get unappliedSinceMs(): number | undefined {
     if (this.#isObserver && !this.#hasAcknowledged) return undefined;
