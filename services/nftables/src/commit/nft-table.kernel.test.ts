@@ -42,6 +42,7 @@ describePackets("the table in the kernel", () => {
       expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
       expect(seen.putBack[0]).toContain('comment "ns/web-1:p443"');
       expect(seen.lostRules).toEqual({ elements: 0, chains: ["services"] });
+      expect(seen.lostBeforeNewRules).toEqual(["services"]);
       expect(seen.changedRule).toEqual({ elements: 0, chains: ["mark_masquerade"] });
       expect(seen.foreignRange.elements).toBe(0);
       expect(seen.foreignRange.chains).toContainEqual(expect.stringMatching(/^ranges_/));

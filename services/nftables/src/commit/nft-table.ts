@@ -230,6 +230,7 @@ export class NftTable {
     if (installed === undefined) throw new Error("commit before the first full sync");
     const { picks, additions, elements, last } = planChange(this.#elements, installed.picks);
     const written = chains.written.map(({ name }) => name);
+    const ours = new Set([...picks, ...written, ...chains.removed.map(({ name }) => name)]);
     const hasNewRules = picks.size > 0 || additions !== "" || last !== "";
     if (elements.length === 0 && !hasNewRules) {
       table.committed();
@@ -243,10 +244,15 @@ export class NftTable {
     chains.committed();
     table.committed();
     const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
-    this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
+    const changed = hasNewRules ? compareRules(installed.rules, rules) : [];
+    // If another program has changed rules since the last comparison, `#installed` stays undefined, so that the next
+    // call writes all rules again.
+    if (changed.every((name) => ours.has(name))) {
+      this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
+    }
     if (!hasNewRules) return { elements, chains: [] };
     // A rule with another anonymous map has the same expressions, so rules alone do not show its change.
-    return { elements, chains: [...new Set([...compareRules(installed.rules, rules), ...written])].sort() };
+    return { elements, chains: [...new Set([...changed, ...written])].sort() };
   }
 
   /** Uses nft to install the chains that new elements need, except the chains that nft cannot add. */

@@ -223,11 +223,14 @@ export class ServiceChains {
       .join("");
   }
 
+  /** Installed chains that no Service needs any more; the next commit removes them. */
+  get removed(): readonly ServiceChain[] {
+    return [...this.#changed].flatMap((name) => (this.#desired.has(name) ? [] : (this.#installed.get(name) ?? [])));
+  }
+
   /** Returns the commands that may be applied as soon as no element leads to an undesired chain; "" for none. */
   removals(): string {
-    const gone = [...this.#changed].flatMap((name) =>
-      this.#desired.has(name) ? [] : (this.#installed.get(name) ?? []),
-    );
+    const gone = this.removed;
     const sets = this.setNames;
     const unused = gone.flatMap((chain) => chain.sets ?? []).filter(({ name }) => !sets.has(name));
     return this.#remove(
