@@ -177,6 +177,20 @@ test("a failed family does not prevent the other's sync, and is synced in full n
   expect(ofV6.map(({ result }) => result.kind)).toEqual(["done", "failed", "done"]);
 });
 
+test("a saved view does not replace rules of an earlier run, also if the kernel did not say at first whether there are any", async () => {
+  const { rules, v4 } = start();
+  v4.lines.set("a/newer", "a/newer 10.96.0.10:80/TCP");
+  v4.failure = new Error("cannot read the kernel");
+  const { failure } = await rules.useSaved(view([at("a/web")]), false, stages);
+  expect(failure).toEqual({ cause: v4.failure });
+  v4.failure = undefined;
+  await rules.repair();
+  expect([...v4.lines.keys()]).toEqual(["a/newer"]);
+  v4.lines.clear();
+  await rules.repair();
+  expect([...v4.lines.keys()]).toEqual(["a/web"]);
+});
+
 test("a repair undoes and reports changes of other programs, and does nothing before the first sync", async () => {
   const { sync, rules, v4 } = start();
   await rules.repair();

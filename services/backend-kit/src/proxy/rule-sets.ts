@@ -36,7 +36,7 @@ interface RuleSetsOptions<Change extends RuleChange> {
 /**
  * The rule sets of a service proxy, one for each IP family.
  *
- * If one family fails, the other is still synced. Calls must not overlap; none rejects.
+ * If one family fails, the other is still synced. Calls must not overlap; none rejects except {@link close}.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];
@@ -218,7 +218,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   useSaved(view: NodeView, isAfterReboot: boolean, stages: SyncStages): Promise<Failure> {
     const { ruleSet, log } = this.#options;
     return this.#attempt("sync", async () => {
-      this.#isKeeping = !isAfterReboot && (await ruleSet.isInstalled());
+      // Also if the kernel cannot be read now: the next check asks again.
+      this.#isKeeping = !isAfterReboot;
+      this.#isKeeping &&= await ruleSet.isInstalled();
       log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {
         family: this.family,
       });
