@@ -56,6 +56,11 @@ test("a client that never acknowledges has not applied what it has not received,
   expect([client.unappliedSinceMs, observer.unappliedSinceMs]).toEqual([1_000, undefined]);
   client.received(7);
   expect(client.unappliedSinceMs).toBeUndefined();
+  // It has asked for another node, and gets another view of the same revision.
+  client.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
+  expect(client.unappliedSinceMs).toBe(1_000);
+  client.received(7);
+  expect(client.unappliedSinceMs).toBeUndefined();
 });
 
 test("another view of an applied revision counts as applied only when it is acknowledged", () => {

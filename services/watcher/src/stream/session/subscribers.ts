@@ -249,7 +249,8 @@ export class Subscriber {
   }
 
   #receive(revision: number): void {
-    if (revision <= this.#receivedRevision) return;
+    // Not "<=": after a request for another node, or a change of the zone, another view may have the same revision.
+    if (revision < this.#receivedRevision) return;
     this.#receivedRevision = revision;
     for (const batch of this.#pending.slice(this.#receivedCount)) {
       if (batch.revision > revision) break;
@@ -262,10 +263,10 @@ export class Subscriber {
     const { metrics, followers } = this.#context;
     const sinceMs = this.#pending[0]?.sentAtMs;
     const count = this.#countUpTo(applied);
-    // A different view may have the same revision as the last acknowledged one.
+    // Another view may have the same revision as the last acknowledged one.
     if (applied <= this.#acknowledgedRevision && count === 0) return;
     // A subscriber that has resumed may acknowledge again a revision that it applied before this stream.
-    if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
+    if (count > 0 && sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
     this.#acknowledgedRevision = applied;
     this.#appliedAtMs = atMs;
     this.#receivedCount = Math.max(0, this.#receivedCount - count);
