@@ -74,7 +74,10 @@ export async function relayIn(
   ...pairs: readonly (readonly [from: Place, to: Place])[]
 ): Promise<void> {
   const child = laboratory.start(namespace, [process.execPath, relayFile(), ...pairs.flat().map(String)]);
-  if (child.stdout !== null) await once(child.stdout, "data");
+  const exited = once(child, "exit").then(([code]) => {
+    throw new Error(`the relay ended with exit status ${code}`);
+  });
+  if (child.stdout !== null) await Promise.race([once(child.stdout, "data"), exited]);
 }
 
 /** Sends a GET request through a unix socket. Errors: no response within 5 s. */

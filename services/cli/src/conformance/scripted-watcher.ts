@@ -155,11 +155,14 @@ export class ScriptedStream {
 
   async *operations(): AsyncGenerator<OpItem, void, void> {
     while (!this.isClosed) {
-      const queue = this.#queue;
-      this.#queue = [];
-      yield* queue;
-      if (queue.length > 0) continue;
+      if (this.#queue.length > 0) {
+        const queue = this.#queue;
+        this.#queue = [];
+        yield* queue;
+        continue;
+      }
       if (this.#end !== undefined) throw this.#end;
+      // In the same turn as the look at the queue, so that no change is missed.
       await once(this.#changed, "change");
     }
   }

@@ -57,6 +57,7 @@ function askTcpFrom(
       if (text.endsWith("\n")) end(JSON.parse(`{"kind":"answer",${text.slice(1)}`));
     });
     socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
+    socket.on("end", () => end({ kind: "error", code: "closed" }));
   });
 }
 
@@ -174,6 +175,7 @@ export function askHttp(request: Extract<AgentRequest, { kind: "http" }>): Promi
         body += text;
       });
       response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
+      response.on("error", (error) => resolve({ status: 0, body: error.message }));
     });
     call.on("timeout", () => call.destroy(new Error("timeout")));
     call.on("error", (error) => resolve({ status: 0, body: error.message }));
@@ -203,16 +205,18 @@ export interface RunningFlow {
 
 const flowEveryMs = 15;
 
-/** Interval of a client that waits for `manyUnanswered` answers. */
-const slowEveryMs = 200;
+/** A client that waits for this many answers sends rarely. */
 const manyUnanswered = 16;
 
+/** Time after which the answer to a datagram counts as lost, in milliseconds. */
+const lostMs = 1_000;
+
 /**
- * Returns a function that says whether to send now. A client that is waiting for many answers sends less often;
+ * Returns a function that says whether to send now. A client that is waiting for many answers sends every `slowEveryMs`;
  * otherwise, a machine too busy to answer would drop datagrams at the servers' sockets, which is not the fault of any
  * proxy.
  */
-function makePace(): (unanswered: number) => boolean {
+function makePace(slowEveryMs: number): (unanswered: number) => boolean {
   let lastMs = Number.NEGATIVE_INFINITY;
   return (unanswered) => {
     const nowMs = performance.now();
@@ -221,6 +225,7 @@ function makePace(): (unanswered: number) => boolean {
     return true;
   };
 }
+
 /** Time limit for missing answers. Only a flow that has lost packets waits this long. */
 const lateMs = 5_000;
 
@@ -285,17 +290,24 @@ async function openUdp({ address, port, from }: Open): Promise<RunningFlow> {
   const socket = await freshUdpSocket(address, from);
   let answered = 0;
   let name: string | undefined;
+  /** When the datagrams without an answer were sent, oldest first. */
+  const unansweredMs: number[] = [];
   const total = { sent: 0, answered: 0 };
   socket.on("message", (data) => {
     name = (JSON.parse(String(data)) as { name: string }).name;
     answered += 1;
     total.answered += 1;
+    unansweredMs.shift();
   });
   // A refused datagram does not end the flow: the next one may be answered.
   socket.on("error", () => undefined);
-  const maySend = makePace();
+  // Twice in the shortest time for which a test looks for answers.
+  const maySend = makePace(50);
   const timer = setInterval(() => {
-    if (!maySend(total.sent - total.answered)) return;
+    const nowMs = performance.now();
+    while (unansweredMs[0] !== undefined && nowMs - unansweredMs[0] > lostMs) unansweredMs.shift();
+    if (!maySend(unansweredMs.length)) return;
+    unansweredMs.push(nowMs);
     total.sent += 1;
     socket.send("who?", port, address);
   }, flowEveryMs);
@@ -350,7 +362,7 @@ export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): R
     if (answer.kind === "answer") answered += 1;
     else failures.push(`after ${atMs} ms: ${answer.kind === "error" ? answer.code : answer.kind}`);
   };
-  const maySend = makePace();
+  const maySend = makePace(200);
   const timer = setInterval(() => {
     if (!maySend(pending.size)) return;
     const asked = one();

@@ -64,7 +64,7 @@ export interface Update {
   readonly name: string;
   readonly before: Scenario;
   readonly after: Scenario;
-  /** Event in addition to the change of the state. */
+  /** Event in place of a change of the state: `after` then has the state of `before`. */
   readonly event?: "restart" | "rules lost" | undefined;
   readonly flows: readonly Flow[];
 }

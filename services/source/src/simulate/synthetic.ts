@@ -41,8 +41,8 @@ function makeNode(index: number): Node {
     zone: `zone-${index % zones}`,
     labels: {},
     annotations: {},
-    addresses: [`192.168.${(index >> 8) & 255}.${index & 255}`],
-    podCIDRs: [`10.${(index >> 8) & 255}.${index & 255}.0/24`],
+    addresses: [`${192 + (index >> 16)}.168.${(index >> 8) & 255}.${index & 255}`],
+    podCIDRs: [`${10 + (index >> 16)}.${(index >> 8) & 255}.${index & 255}.0/24`],
     isEligible: true,
   };
 }
