@@ -72,15 +72,16 @@ const ebpfOptions: readonly OptionSpec[] = [
     flags: "--max-frontends <count>",
     isExpert: true,
     description:
-      "most TCP frontends (address and port) per family; 112 bytes of kernel memory each, and what is in use",
+      "most TCP frontends (address and port) per family; 112 bytes of kernel memory each, and more for each one in use",
     default: defaults.maxFrontends,
     parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
   },
-  // Bytes in both families: 2 × 24. Each run takes one element more, for its count (see `FamilyTables`).
+  // Bytes in both families: 2 × 24.
   {
     flags: "--max-endpoints <count>",
     isExpert: true,
-    description: "most endpoints of all TCP Service ports per family; 48 bytes of kernel memory each",
+    description:
+      "most endpoints of all TCP Service ports per family; a port and policy takes one more, and a change as many again for a moment; 48 bytes of kernel memory each",
     default: defaults.maxEndpoints,
     parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
   },

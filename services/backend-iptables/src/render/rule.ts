@@ -35,7 +35,10 @@ export function splitChainId(id: ChainId): { readonly table: Table; readonly cha
 /** The longest comment that the kernel accepts: 256 bytes including the terminating zero. */
 const maxCommentLength = 255;
 
-/** *Shape:* `-m comment --comment "ns/name:port cluster IP"`. */
+/**
+ * *Shape:* `-m comment --comment "ns/name:port cluster IP"`. `text` must contain another character than letters, digits,
+ * `_` and `-`: otherwise iptables-save prints no quotes, and the rule always differs.
+ */
 export function comment(text: string): string {
   // A name from a state file may contain any character. Characters that would need escaping in quotes become question
   // marks.

@@ -21,7 +21,8 @@ export async function serveOnSocket(
   const handle = connectNodeAdapter({
     routes,
     readMaxBytes: maxRequestBytes,
-    // The longest delay of a Node.js timer; with a longer deadline, the timer would fire immediately.
+    // The longest delay of a Node.js timer, which would fire immediately for a longer one. A request with a longer
+    // deadline is refused (INVALID_ARGUMENT).
     maxTimeoutMs: 2 ** 31 - 1,
   });
   const server = createServer((request, response) => {

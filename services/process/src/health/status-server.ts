@@ -90,7 +90,7 @@ async function answer(
   response: ServerResponse,
   { health, metrics, pages }: StatusServerOptions,
 ): Promise<void> {
-  // Do not use `new URL` here: it throws for paths that port scanners send, such as "//", which would end the process.
+  // Do not use `new URL` here: it throws for paths that port scanners send, such as "//".
   const path = request.url?.split("?", 1)[0] ?? "/";
   if (pages?.(path, response, request) === true) return;
   const answerHealth = (isOk: boolean): void => {

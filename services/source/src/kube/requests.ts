@@ -207,8 +207,11 @@ function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFail
     return { ...request, kind: "garbled", message: "an event has no object with metadata" };
   }
   const key = objectKey(event.object);
-  const version = event.object.metadata.resourceVersion;
-  const resourceVersion = typeof version === "string" ? version : "";
+  const { resourceVersion } = event.object.metadata;
+  // A watch from "" would begin with any state, and miss deletions.
+  if (typeof resourceVersion !== "string" || resourceVersion === "") {
+    return { ...request, kind: "garbled", message: "an event has no resourceVersion" };
+  }
   switch (event.type) {
     case "ADDED":
     case "MODIFIED":
