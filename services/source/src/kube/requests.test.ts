@@ -45,7 +45,7 @@ test.each([
   { what: "a line that is not JSON", line: "<html>\n" },
   { what: "an event without metadata", line: '{"type":"ADDED","object":{}}\n' },
   { what: "a line without an end", line: "x".repeat((16 << 20) + 1) },
-  { what: "an event without a resourceVersion", line: '{"type":"ADDED","object":{"metadata":{"name":"n1"}}}' },
+  { what: "an event without a resourceVersion", line: '{"type":"ADDED","object":{"metadata":{"name":"n1"}}}\n' },
 ])("$what ends a watch as garbled, after the events before it", async ({ line }) => {
   const { names, end } = await watch([Buffer.from(`${event("MODIFIED", "a")}\n${line}`)]);
   if (line.endsWith("\n")) expect(names).toEqual(["put /a"]);
