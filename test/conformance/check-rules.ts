@@ -63,7 +63,11 @@ function inInterface(from: Sender, family: Family): string | undefined {
 }
 
 /** No proxy that has rules resets a connection. */
-const outcomeKinds = { refused: "refused", silent: "dropped", untouched: "untouched", reset: undefined } as const;
+const outcomeKinds: Readonly<Record<string, PacketOutcome["kind"]>> = {
+  refused: "refused",
+  silent: "dropped",
+  untouched: "untouched",
+};
 
 function isAsSaid(outcomes: readonly PacketOutcome[], { packet, family, targetPort }: ConcretePacket): boolean {
   if ("verdict" in packet) return outcomes.length === 1 && outcomes[0]?.kind === outcomeKinds[packet.verdict];

@@ -103,7 +103,11 @@ function sourceOf({ from }: Packet): SourceKind {
 
 function isAsSaid(answer: ExplainResponse, { packet, family, targetPort }: ConcretePacket): boolean {
   if ("verdict" in packet) {
-    const verdicts = { refused: Verdict.REJECT, silent: Verdict.DROP, untouched: Verdict.UNTOUCHED, reset: undefined };
+    const verdicts: Readonly<Record<string, Verdict>> = {
+      refused: Verdict.REJECT,
+      silent: Verdict.DROP,
+      untouched: Verdict.UNTOUCHED,
+    };
     return answer.verdict === verdicts[packet.verdict];
   }
   const used = answer.endpoints.filter(({ isUsed }) => isUsed).map((one) => `${one.address} ${one.port}`);

@@ -130,8 +130,11 @@ async function checkVerdict(world: TwoNodes, concrete: ConcretePacket): Promise<
     return wrong === undefined ? undefined : `came ${describeAnswer(wrong)}`;
   }
   const isSilent = expected === "silent" || expected === "reset";
-  const answers = (await askAll(world, concrete, isSilent ? silenceMs : world.answerMs)).flat();
-  const wrong = answers.find((answer) => answer.kind !== (isSilent ? "silent" : expected));
+  const mayBeSilent = isSilent || expected === "unanswered";
+  const isRight = ({ kind }: Answer): boolean =>
+    (mayBeSilent && kind === "silent") || (!isSilent && kind === "refused");
+  const answers = (await askAll(world, concrete, mayBeSilent ? silenceMs : world.answerMs)).flat();
+  const wrong = answers.find((answer) => !isRight(answer));
   return wrong === undefined ? undefined : `came ${describeAnswer(wrong)}`;
 }
 

@@ -15,9 +15,9 @@ export const unknownAddressPort = { deviations: { "service-address-refused": { v
 
 /**
  * For a packet to an address that no Service has, but that the Service of the scenario before may have had. With IPVS it
- * stays while connections end, in a guest for minutes.
+ * stays while connections end, in a guest for minutes, and then goes, perhaps just now.
  */
-export const deletedAddress = { deviations: { "deleted-address-refused": { verdict: "refused" } } } as const;
+export const deletedAddress = { deviations: { "deleted-address-refused": { verdict: "unanswered" } } } as const;
 
 /** For a packet that is dropped at a frontend where other clients have an endpoint. */
 export const droppedOrReset = { deviations: { "reset-instead-of-drop": { verdict: "reset" } } } as const;

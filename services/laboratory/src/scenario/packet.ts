@@ -65,9 +65,10 @@ export type Outcome =
       /**
        * refused: the sender gets an error at once. silent: the sender gets no answer. untouched: no rule of the proxy
        * applies. The node itself then refuses packets to its own addresses and routes all others, which get no answer
-       * in the laboratory. reset: a connection is accepted and then reset; a datagram gets no answer.
+       * in the laboratory. reset: a connection is accepted and then reset; a datagram gets no answer. unanswered: refused
+       * or silent, which depends on time.
        */
-      readonly verdict: "refused" | "silent" | "untouched" | "reset";
+      readonly verdict: "refused" | "silent" | "untouched" | "reset" | "unanswered";
     };
 
 /** Packets with the same outcome: one for each protocol and family, unless limited to some. */
