@@ -2,7 +2,7 @@ import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-pl
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { describe, expect, test } from "vitest";
 import { frontendKey, sizes, slotKeyPlace } from "../layout/layout.ts";
-import { describeFrontend, desiredFrontends, readSlots } from "./frontends.ts";
+import { describeFrontend, desiredFrontends, makeEbpfChange, readSlots } from "./frontends.ts";
 
 const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
 const kept: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
@@ -103,4 +103,12 @@ describe("readSlots", () => {
     const contents = { frontends: [[Buffer.from(key, "latin1"), value] as const], slots, endpoints: Buffer.alloc(0) };
     expect([...readSlots("v4", contents).values()]).toEqual(found);
   });
+});
+
+test("a change says whether anything differed, which decides whether a check has repaired something", () => {
+  const missing = { place: "TCP 10.96.0.1:80", before: undefined, after: "10.1.0.1:8080" };
+  const none = { frontends: [], counts: { written: 0, deleted: 0 }, shared: [] };
+  expect(makeEbpfChange("v4", "full", none)).toMatchObject({ mode: "none" });
+  const one = makeEbpfChange("v4", "full", { ...none, frontends: [missing], counts: { written: 1, deleted: 0 } });
+  expect([one.mode, one.differences().map(({ summary }) => summary)]).toEqual(["full", ["TCP 10.96.0.1:80: missing"]]);
 });

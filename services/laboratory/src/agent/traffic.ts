@@ -198,7 +198,7 @@ type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
 export interface RunningFlow {
   /** Returns the state since the last call. */
   look(): FlowState;
-  /** Stops sending and waits up to 5 s for missing answers. */
+  /** Stops sending and waits up to 20 s for missing answers. */
   finish(): Promise<FlowTotals>;
   end(): void;
 }
@@ -227,7 +227,7 @@ function makePace(slowEveryMs: number): (unanswered: number) => boolean {
 }
 
 /** Time limit for missing answers. Only a flow that has lost packets waits this long. */
-const lateMs = 5_000;
+const lateMs = 20_000;
 
 type Open = Extract<AgentRequest, { kind: "open" }>;
 

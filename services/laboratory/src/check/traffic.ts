@@ -44,6 +44,12 @@ interface Stream {
   name: HostName | string | undefined;
 }
 
+/**
+ * Time after which a new connection or datagram without an answer counts as lost, in milliseconds. Only those that are
+ * lost take so long, and a program that waits for a busy processor may answer late.
+ */
+const lostMs = 20_000;
+
 let lastId = 1_000_000;
 
 /**
@@ -100,7 +106,7 @@ export class Traffic {
     const patience =
       this.#options.toleratesDelay === true
         ? { everyMs: 200, timeoutMs: 60_000 }
-        : { timeoutMs: Math.max(world.answerMs, 5_000) };
+        : { timeoutMs: Math.max(world.answerMs, lostMs) };
     const sendings = this.#options.resendsDatagrams === true ? 3 : 1;
     await agent.send({ kind: "probe", ...target, ...patience, sendings, id: probe.id });
     this.#probes.push(probe);
