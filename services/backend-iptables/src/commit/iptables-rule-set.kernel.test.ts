@@ -62,6 +62,9 @@ describePackets("rules in the kernel", () => {
       ]);
       await family.syncView(whole, new Set(["ns/web"]));
       expect((await family.syncView(whole)).mode).toBe("none");
+      // A sync of all Services also compares the installed rules.
+      await rules.run(tool("-t nat -F KPNG-HAIRPIN"));
+      expect((await family.syncView(whole, "all")).mode).toBe("full");
     });
 
     test("a restart with another view rewrites only changed chains and deletes unused ones, and with the same view none", async () => {

@@ -222,6 +222,11 @@ export class Subscriber {
     const { metrics, now, followers, updated } = this.#context;
     const nowMs = now();
     updated();
+    // A subscriber that was up to date with a newer revision than that of its last batch remains so. It does not have
+    // the new batch, even if another view has the same revision.
+    const quietRevision = Math.min(this.upToDateRevision, delivery.revision - 1);
+    if (this.#receivedRevision === this.#sentRevision) this.#receivedRevision = quietRevision;
+    if (this.#acknowledgedRevision === this.#sentRevision) this.#acknowledgedRevision = quietRevision;
     this.#sentRevision = delivery.revision;
     this.#sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
