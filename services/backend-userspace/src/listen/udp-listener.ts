@@ -4,6 +4,9 @@ import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts";
 import type { ServedPort } from "./tcp-listener.ts";
 
+/** Data that may wait in a socket to be sent, in bytes. More is dropped, as on a network that is too slow. */
+const maxQueuedBytes = 262_144;
+
 /** State that all UDP listeners in this process share. */
 export interface UdpContext {
   readonly limit: TrafficLimit;
@@ -113,6 +116,7 @@ export class UdpListener {
     }
     const flow = new UdpFlow(address, endpoint, balancer, {
       onAnswer: (data) => {
+        if (this.#socket.getSendQueueSize() > maxQueuedBytes) return;
         traffic.bytesToClients += data.length;
         this.#socket.send(data, port, address);
       },
@@ -189,6 +193,7 @@ class UdpFlow {
 
   send(data: Buffer): void {
     this.idleSweeps = 0;
+    if (this.#socket.getSendQueueSize() > maxQueuedBytes) return;
     try {
       this.#socket.send(data);
     } catch (error) {

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { until } from "../../../../test/cluster/until.ts";
 import { key, RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
@@ -242,4 +243,31 @@ test("an endpoint at which this process listens itself is left out, and counted 
   expect(service.ends().limit).toBeUndefined();
   const lines = service.log.lines.filter(({ msg }) => msg === "endpoint left out");
   expect(lines).toEqual([expect.objectContaining({ service: key, endpoint: `127.0.0.1:${own.port}` })]);
+});
+
+test("a slow client gets its own data, while other connections are served", async () => {
+  const block = Buffer.alloc(65_536, "A");
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.once("data", (first) => {
+      if (String(first) !== "A") return void socket.on("data", () => socket.write(Buffer.alloc(400_000, "B")));
+      for (let count = 0; count < 100; count++) socket.write(block);
+      socket.end();
+    });
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const others = await Promise.all(Array.from({ length: 5 }, () => service.connect()));
+  for (const other of others) other.resume().write("B");
+  const slow = await service.connect();
+  slow.pause().write("A");
+  // The first pieces of the slow client's data are waiting when the others read.
+  await sleep(300);
+  for (const other of others) other.write("go");
+  await sleep(300);
+  const seen = new Map<number, number>();
+  slow.on("data", (data: Buffer) => {
+    for (const byte of data) seen.set(byte, (seen.get(byte) ?? 0) + 1);
+  });
+  slow.resume();
+  await once(slow, "end");
+  expect([...seen]).toEqual([[block[0], 100 * block.length]]);
 });

@@ -8,21 +8,9 @@ import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts"
 /** As much as Node.js reads from an accepted socket at a time, in bytes. */
 const readBufferBytes = 65_536;
 
-/**
- * The memory into which all connections read data from endpoints. After each read, a connection writes the data to its
- * client immediately. If the client's kernel buffer does not take all of it, the write keeps the memory, and the next
- * read gets new memory. So a typical read allocates nothing.
- */
-export class ReadBuffer {
-  #buffer = Buffer.allocUnsafeSlow(readBufferBytes);
-
-  /** The memory for the next read. */
-  readonly current = (): Buffer => this.#buffer;
-
-  /** Replaces the memory, because a write still refers to it. */
-  replace(): void {
-    this.#buffer = Buffer.allocUnsafeSlow(readBufferBytes);
-  }
+/** Makes the memory into which all connections read data from endpoints; see {@link RelayContext.buffer}. */
+export function makeReadBuffer(): Buffer {
+  return Buffer.allocUnsafeSlow(readBufferBytes);
 }
 
 const collectAfterBytes = 4 * 1_048_576;
@@ -68,7 +56,11 @@ export interface RelayContext {
   readonly limit: TrafficLimit;
   /** The open connections, for `sweep`. */
   readonly open: Set<Connection>;
-  readonly buffer: ReadBuffer;
+  /**
+   * The memory into which all connections read data from endpoints. Each copies what it has read at once, because the
+   * next read, of any connection, overwrites it.
+   */
+  readonly buffer: Buffer;
   /** Counts the data read from clients, for each piece of which Node.js allocates memory. */
   readonly garbage: ReadGarbage;
 }
@@ -94,7 +86,7 @@ export interface Admitted {
  *                                                         │ Balancer.choose ─► 10.1.0.7:8080, no answer in 250 ms
  *                                                         │ Balancer.choose ─► 10.1.0.8:8080, connected
  * data of the client:    "data" event            ─► upstream.write; if false, client.pause until "drain"
- * data of the endpoint:  onread into ReadBuffer  ─► client.write; if false, not read until "drain"
+ * data of the endpoint:  onread into buffer, copy ─► client.write; if false, not read until "drain"
  * ```
  *
  * States:
@@ -211,7 +203,7 @@ export class Connection {
     const { buffer } = this.#context;
     const upstream = new Socket({
       allowHalfOpen: true,
-      onread: { buffer: buffer.current, callback: (length, memory) => this.#toClient(length, memory) },
+      onread: { buffer, callback: (length, memory) => this.#toClient(length, memory) },
     });
     this.#upstream = upstream;
     let isConnected = false;
@@ -278,9 +270,8 @@ export class Connection {
     const client = this.#client;
     this.#bytes += length;
     this.#admitted.balancer.traffic.bytesToClients += length;
-    const isTaken = client.write(memory.subarray(0, length));
-    if (client.writableLength > 0) this.#context.buffer.replace();
-    return isTaken;
+    // A slow client takes it only after other connections have read into the same memory.
+    return client.write(Buffer.from(memory.subarray(0, length)));
   }
 
   #leaveEndpoint(): void {

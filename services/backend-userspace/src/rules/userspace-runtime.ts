@@ -6,7 +6,7 @@ import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import {
   type Connection,
-  ReadBuffer,
+  makeReadBuffer,
   ReadGarbage,
   type RelayContext,
   type SweepLimits,
@@ -76,7 +76,7 @@ export class UserspaceRuntime {
     this.relay = {
       limit: connections,
       open: this.#connections,
-      buffer: new ReadBuffer(),
+      buffer: makeReadBuffer(),
       garbage: new ReadGarbage(),
     };
     this.udp = { limit: flows, listeners: this.#udpListeners };
