@@ -153,6 +153,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   #failedCall: Cause = "sync";
   /** True while rules from an earlier run stay in force, because no watcher has answered yet. */
   #isKeeping = false;
+  /** True once this process has begun to install rules; those in the kernel may then be half of a saved view. */
+  #hasInstalled = false;
   /** What inspection shows about the last changes. */
   #lastChanges: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "lastTransaction" | "drift" | "repairCount"> = {
     readAtMs: undefined,
@@ -219,7 +221,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     const { ruleSet, log } = this.#options;
     return this.#attempt("sync", async () => {
       // Also if the kernel cannot be read now: the next check asks again.
-      this.#isKeeping = !isAfterReboot;
+      this.#isKeeping = !isAfterReboot && !this.#hasInstalled;
       this.#isKeeping &&= await ruleSet.isInstalled();
       log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {
         family: this.family,
@@ -245,6 +247,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages?: SyncStages): Promise<Change> {
+    this.#hasInstalled = true;
+    this.#isKeeping = false;
     const { plan, touched } = await this.#plan(view, this.#areKnown ? services : "all");
     this.#mode = touched === "all" ? "full" : "partial";
     return this.#options.ruleSet.sync(plan, touched, stages ?? noStages);
