@@ -113,7 +113,9 @@ export class ObjectTracker<K extends Kind> {
           if (!receivedKeys.has(key)) this.#forget(key);
         const missingKeys = [...this.#keys.keys()].filter((key) => !listed.has(key));
         const counts = { currentCount: this.#keys.size, deletedCount: missingKeys.length };
-        this.#holdsDeletions = !isConfirming && isMassDeletion(counts);
+        // Deletions that are held stay held until the confirming list, whatever other lists come before it.
+        const isHolding = this.#holdsDeletions && missingKeys.length > 0;
+        this.#holdsDeletions = !isConfirming && (isHolding || isMassDeletion(counts));
         for (const key of this.#holdsDeletions ? missingKeys : []) {
           const value = this.#find(key);
           if (value !== undefined) listed.set(key, value);
