@@ -35,7 +35,7 @@ export function statusServerTasks(
   { healthzBindAddress, metricsBindAddress }: StatusAddresses,
   options: Omit<StatusServerOptions, "address">,
 ): readonly Task[] {
-  const distinct = new Set([healthzBindAddress, metricsBindAddress].filter((address) => address !== undefined));
+  const distinct = new Set([healthzBindAddress ?? "", metricsBindAddress ?? ""].filter((address) => address !== ""));
   if (distinct.size > 0) registerProcessMetrics(options.metrics, options.health);
   return [...distinct].map((address) => statusServerTask({ ...options, address }));
 }

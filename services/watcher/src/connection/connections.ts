@@ -202,6 +202,11 @@ export class Connections {
     }
   }
 
+  /** Lets the clients stay that {@link moveAll} has not asked yet, because this watcher is current again. */
+  stay(): void {
+    for (const [connection, reason] of this.#moving) if (reason === "stale") this.#moving.delete(connection);
+  }
+
   /** Asks clients to leave, one after another. Resolves when all of them have left or the time has run out. */
   async drain(): Promise<void> {
     this.#isDraining = true;

@@ -159,7 +159,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
       ...Object.fromEntries(failure?.metadata ?? []),
       "grpc-status": String(failure?.code ?? 0),
       // encodeURIComponent would not work here, because grpc-js does not decode an encoded comma.
-      ...(failure === undefined ? {} : { "grpc-message": encodeURI(failure.rawMessage) }),
+      ...(failure === undefined ? {} : { "grpc-message": encodeURI(failure.rawMessage.toWellFormed()) }),
     });
     response.end();
     // This discards further input.

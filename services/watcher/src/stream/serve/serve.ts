@@ -47,6 +47,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   connections.start();
   subscribers.store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
+    if (kind === "fresh") connections.stay();
   });
   const servers = addresses.map((address) => makeServer(address, options, connections, handle));
   admission.start(servers.filter((_, index) => addresses[index]?.kind === "tcp"));
