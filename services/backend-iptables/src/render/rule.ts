@@ -36,8 +36,8 @@ export function splitChainId(id: ChainId): { readonly table: Table; readonly cha
 const maxCommentLength = 255;
 
 /**
- * *Shape:* `-m comment --comment "ns/name:port cluster IP"`. `text` must contain another character than letters, digits,
- * `_` and `-`: otherwise iptables-save prints no quotes, and the rule always differs.
+ * *Shape:* `-m comment --comment "ns/name:port cluster IP"`. `text` must contain a character other than letters, digits,
+ * `_` and `-`; otherwise iptables-save prints no quotes, and the rule always differs.
  */
 export function comment(text: string): string {
   // A name from a state file may contain any character. Characters that would need escaping in quotes become question

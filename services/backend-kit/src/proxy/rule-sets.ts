@@ -220,7 +220,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   useSaved(view: NodeView, isAfterReboot: boolean, stages: SyncStages): Promise<Failure> {
     const { ruleSet, log } = this.#options;
     return this.#attempt("sync", async () => {
-      // Also if the kernel cannot be read now: the next check asks again.
+      // Remains true if the kernel cannot be read now, so that the next check asks again.
       this.#isKeeping = !isAfterReboot && !this.#hasInstalled;
       this.#isKeeping &&= await ruleSet.isInstalled();
       log.info(this.#isKeeping ? "rules of an earlier run stay until a watcher answers" : "installing the saved view", {

@@ -192,8 +192,8 @@ type AwaitRequest = Extract<AgentRequest, { kind: "await" }>;
 type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
 
 /**
- * A flow that sends every 15 ms, or less often while many answers are missing, and counts the answers. An agent keeps flows open on request, to show whether an
- * existing connection survives a rule change.
+ * A flow that sends every 15 ms, or less often while many answers are missing, and counts the answers. An agent keeps
+ * flows open on request, to show whether an existing connection survives a rule change.
  */
 export interface RunningFlow {
   /** Returns the state since the last call. */

@@ -2,7 +2,7 @@ import { createServer, type ServerHttp2Session } from "node:http2";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { aborted } from "../wait.ts";
-import { forgetHost } from "./any-host.ts";
+import { forgetHost } from "./forget-host.ts";
 import { listenOnSocket } from "./listen.ts";
 
 /** Maximum size of a request, in bytes. The services on such sockets take at most a name. */

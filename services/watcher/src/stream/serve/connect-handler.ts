@@ -10,7 +10,7 @@ import {
   createContextValues,
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import { forgetHost } from "@kpng/process/connection/any-host.ts";
+import { forgetHost } from "@kpng/process/connection/forget-host.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { noRights, type Rights } from "../../identity/rights.ts";
 
