@@ -8,9 +8,31 @@ import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts"
 /** As much as Node.js reads from an accepted socket at a time, in bytes. */
 const readBufferBytes = 65_536;
 
-/** Makes the memory into which all connections read data from endpoints; see {@link RelayContext.buffer}. */
-export function makeReadBuffer(): Buffer {
-  return Buffer.allocUnsafeSlow(readBufferBytes);
+/** Number of free buffers that are kept. */
+const maxFreeBuffers = 64;
+
+/**
+ * Memory for data from endpoints. All connections read into one buffer, so that an idle connection needs none. The next
+ * read, of any connection, overwrites that buffer, so data is copied into another one before it is written to a client.
+ *
+ * These other buffers are used again and again: if each piece were copied into new memory, V8 would collect its whole
+ * heap so often that a download would take more than twice the CPU time.
+ *
+ * *Bound:* each connection has at most one of them; 64 free ones (4 MiB) are kept.
+ */
+export class RelayBuffers {
+  readonly shared = Buffer.allocUnsafeSlow(readBufferBytes);
+  readonly #free: Buffer[] = [];
+
+  /** Returns a buffer with any content, as large as `shared`. */
+  take(): Buffer {
+    return this.#free.pop() ?? Buffer.allocUnsafeSlow(readBufferBytes);
+  }
+
+  /** Accepts a buffer that nothing reads or writes any more. */
+  giveBack(buffer: Buffer): void {
+    if (this.#free.length < maxFreeBuffers) this.#free.push(buffer);
+  }
 }
 
 const collectAfterBytes = 4 * 1_048_576;
@@ -56,11 +78,7 @@ export interface RelayContext {
   readonly limit: TrafficLimit;
   /** The open connections, for `sweep`. */
   readonly open: Set<Connection>;
-  /**
-   * The memory into which all connections read data from endpoints. Each copies what it has read at once, because the
-   * next read, of any connection, overwrites it.
-   */
-  readonly buffer: Buffer;
+  readonly buffers: RelayBuffers;
   /** Counts the data read from clients, for each piece of which Node.js allocates memory. */
   readonly garbage: ReadGarbage;
 }
@@ -86,7 +104,7 @@ export interface Admitted {
  *                                                         │ Balancer.choose ─► 10.1.0.7:8080, no answer in 250 ms
  *                                                         │ Balancer.choose ─► 10.1.0.8:8080, connected
  * data of the client:    "data" event            ─► upstream.write; if false, client.pause until "drain"
- * data of the endpoint:  onread into buffer, copy ─► client.write; if false, not read until "drain"
+ * data of the endpoint:  onread, copy            ─► client.write; if data waits, not read until it is taken
  * ```
  *
  * States:
@@ -95,7 +113,7 @@ export interface Admitted {
  *    chooses another endpoint, and the time limit doubles (250, 500, 1 000, 2 000 ms). After the fourth failed attempt,
  *    the client is reset.
  * 2. Relaying: each side is read only while the other side takes the data, so a slow reader holds back its own sender
- *    and at most two pieces of 64 KiB wait in each direction. When one side ends its data, the end is forwarded and the
+ *    and at most one piece of 64 KiB waits for the client and two for the endpoint. When one side ends its data, the end is forwarded and the
  *    other direction goes on; a reset is forwarded as a reset.
  * 3. Closed: both sockets are closed. The connection no longer counts towards the limit.
  *
@@ -105,8 +123,9 @@ export interface Admitted {
  *
  * Measures that keep the cost low, according to measurements (docs/design/userspace.md):
  *
- * - Data from endpoints is read into one shared buffer. Node.js offers this (`onread`) only for outgoing connections.
- *   For an accepted socket it allocates 64 KiB for each read, which `ReadGarbage` frees.
+ * - Data from endpoints is read into one shared buffer and copied into one of a few (`RelayBuffers`). Node.js offers
+ *   this (`onread`) only for outgoing connections. For an accepted socket it allocates 64 KiB for each read, which
+ *   `ReadGarbage` frees.
  * - Connections have no timers, because each piece of data would have to restart one. Instead, a sweep compares byte
  *   counts.
  * - Counters are plain fields, because a metric with labels takes a microsecond for each piece of data.
@@ -200,10 +219,10 @@ export class Connection {
   }
 
   #connect(to: BalancedEndpoint): void {
-    const { buffer } = this.#context;
+    const { shared } = this.#context.buffers;
     const upstream = new Socket({
       allowHalfOpen: true,
-      onread: { buffer, callback: (length, memory) => this.#toClient(length, memory) },
+      onread: { buffer: shared, callback: (length, memory) => this.#toClient(length, memory) },
     });
     this.#upstream = upstream;
     let isConnected = false;
@@ -253,7 +272,6 @@ export class Connection {
       if (!upstream.write(data)) client.pause();
     });
     upstream.on("drain", () => client.resume());
-    client.on("drain", () => upstream.resume());
     client.once("end", () => {
       this.isHalfClosed = true;
       upstream.end();
@@ -268,10 +286,18 @@ export class Connection {
   /** Returns false if the endpoint must not be read until the client has taken the data. */
   #toClient(length: number, memory: Uint8Array): boolean {
     const client = this.#client;
+    const { buffers } = this.#context;
     this.#bytes += length;
     this.#admitted.balancer.traffic.bytesToClients += length;
-    // A slow client takes it only after other connections have read into the same memory.
-    return client.write(Buffer.from(memory.subarray(0, length)));
+    const buffer = buffers.take();
+    buffer.set(memory.subarray(0, length));
+    client.write(buffer.subarray(0, length), () => {
+      buffers.giveBack(buffer);
+      if (!isTaken) this.#upstream?.resume();
+    });
+    // Node.js calls the kernel within `write`, and its callback later; data that the kernel has taken is not counted.
+    const isTaken = client.writableLength === 0;
+    return isTaken;
   }
 
   #leaveEndpoint(): void {

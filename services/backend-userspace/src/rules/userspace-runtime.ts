@@ -6,8 +6,8 @@ import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import {
   type Connection,
-  makeReadBuffer,
   ReadGarbage,
+  RelayBuffers,
   type RelayContext,
   type SweepLimits,
   sweep,
@@ -76,7 +76,7 @@ export class UserspaceRuntime {
     this.relay = {
       limit: connections,
       open: this.#connections,
-      buffer: makeReadBuffer(),
+      buffers: new RelayBuffers(),
       garbage: new ReadGarbage(),
     };
     this.udp = { limit: flows, listeners: this.#udpListeners };
