@@ -66,8 +66,9 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
         halfClosedMs: 3_600_000,
         drainMs: 3_600_000,
       },
-      udpIdleMs: 120_000,
-      udpUnansweredMs: 30_000,
+      // The kernel's nf_conntrack_udp_timeout and nf_conntrack_udp_timeout_stream.
+      udpIdleMs: 30_000,
+      udpStreamIdleMs: 120_000,
       maxConnections: Number(options.maxConnections),
       maxFlows: 0,
       maxPerService: 0,

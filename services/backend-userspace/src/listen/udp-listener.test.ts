@@ -17,9 +17,9 @@ async function udpEndpoint(name: string): Promise<{ readonly at: EndpointAddress
   return { socket, at: { address: "127.0.0.1", port: socket.address().port } };
 }
 
-async function client(): Promise<Socket> {
+async function client(address = "127.0.0.1"): Promise<Socket> {
   const socket = createSocket("udp4");
-  socket.bind(0, "127.0.0.1");
+  socket.bind(0, address);
   await once(socket, "listening");
   return socket;
 }
@@ -36,6 +36,12 @@ async function ask(socket: Socket, port: number, isRight = (_answer: string) => 
   await until("an answer", () => answer !== undefined).finally(() => clearInterval(timer));
   socket.off("message", onMessage);
   return answer ?? "";
+}
+
+/** Sends one datagram, and waits for the answer. */
+async function exchange(socket: Socket, port: number): Promise<void> {
+  socket.send("x", port, "127.0.0.1");
+  await once(socket, "message");
 }
 
 const open = (options: ServiceOptions, given: Partial<TrafficSettings> = {}) =>
@@ -73,28 +79,36 @@ test("a client with affinity gets another endpoint when its own refuses a datagr
   for (const each of [two.socket, socket]) each.close();
 });
 
-test("a flood from many source ports opens no more flows than the limit, and running flows go on", async () => {
+test("flows beyond a client's share end its own flows that are idle longest, and no flow of another client", async () => {
   const one = await udpEndpoint("one");
   await using service = await open({ endpoints: [one.at] }, { maxFlows: 100, maxPerService: 20 });
-  const socket = await client();
-  expect(await ask(socket, service.port)).toBe("one:x");
-  const flood = await Promise.all(Array.from({ length: 50 }, client));
-  for (const each of flood) each.send("x", service.port, "127.0.0.1");
-  await until("datagrams were ignored", () => (service.ends().limit ?? 0) >= 41);
-  expect(service.runtime.udp.limit.open).toBe(10);
-  expect(await ask(socket, service.port)).toBe("one:x");
-  for (const each of [...flood, one.socket, socket]) each.close();
+  const other = await client("127.0.0.2");
+  await exchange(other, service.port);
+  const flood = await Promise.all(Array.from({ length: 50 }, () => client()));
+  for (const each of flood) {
+    await exchange(each, service.port);
+    // The first of them is never idle for long.
+    if (flood[0] !== undefined) await exchange(flood[0], service.port);
+  }
+  expect(service.ends()).toEqual({ limit: 40 });
+  expect(service.runtime.udp.limit.open).toBe(11);
+  await exchange(other, service.port);
+  expect(service.runtime.table.of(key).total).toBe(51);
+  for (const each of [...flood, one.socket, other]) each.close();
 });
 
-test("an idle flow ends, one without an answer earlier", async () => {
+test("an idle flow ends, and one that was in use for some time does so later", async () => {
   const one = await udpEndpoint("one");
-  await using service = await open({ endpoints: [one.at] }, { udpIdleMs: 300, udpUnansweredMs: 100 });
-  const socket = await client();
-  await ask(socket, service.port);
-  await until("the flow has ended", () => service.runtime.udp.limit.open === 0);
-  expect(service.ends()).toEqual({ closed: 1 });
-  expect(service.runtime.table.of(key).open).toBe(0);
-  for (const each of [one.socket, socket]) each.close();
+  await using service = await open({ endpoints: [one.at] }, { udpIdleMs: 200, udpStreamIdleMs: 60_000 });
+  const [lookup, stream, later] = [await client(), await client(), await client()];
+  await exchange(lookup, service.port);
+  const timer = setInterval(() => stream.send("x", service.port, "127.0.0.1"), 20);
+  await until("the flow of the lookup has ended", () => service.ends().closed === 1);
+  clearInterval(timer);
+  await exchange(later, service.port);
+  await until("a flow that began later has ended", () => service.ends().closed === 2);
+  expect(service.runtime.table.of(key).open).toBe(1);
+  for (const each of [one.socket, lookup, stream, later]) each.close();
 });
 
 test("datagrams of a client outside the source ranges are ignored", async () => {
@@ -148,7 +162,7 @@ test("a flood that uses up all descriptors ends neither the process nor running 
   const port = Number(text);
   const socket = await client();
   expect(await ask(socket, port)).toBe("one:x");
-  const flood = await Promise.all(Array.from({ length: 200 }, client));
+  const flood = await Promise.all(Array.from({ length: 200 }, () => client()));
   // All of them are sent before the question, because the driver prints its counters soon after the answer.
   await Promise.all(flood.map((each) => new Promise((resolve) => each.send("x", port, "127.0.0.1", resolve))));
   // An answer to an earlier datagram would say nothing about the flood.

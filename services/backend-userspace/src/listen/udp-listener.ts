@@ -1,5 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { isIPv6 } from "node:net";
+import { getOrMake } from "@kpng/model/collections.ts";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts";
 import type { ServedPort } from "./tcp-listener.ts";
@@ -15,8 +17,8 @@ export interface UdpContext {
 
 /** Idle limits of flows, as numbers of sweeps; see {@link UdpListener.sweep}. */
 interface FlowSweeps {
-  readonly unanswered: number;
-  readonly answered: number;
+  readonly short: number;
+  readonly stream: number;
 }
 
 /**
@@ -24,16 +26,16 @@ interface FlowSweeps {
  * flow ends when it is idle too long, when its endpoint is removed, or when the endpoint refuses a datagram; the
  * client's next datagram then begins another flow. Datagrams from clients that the gate or a limit refuses are ignored.
  *
- * *Bound:* `UdpContext.limit` limits the number of flows, each of which has one socket. When a limit is reached, new
- * flows are ignored instead of ending old ones, because a flood from many source ports must not end other clients'
- * flows.
+ * *Bound:* `UdpContext.limit` limits the number of flows, each of which has one socket. When a limit is reached, a new
+ * flow takes the place of the flow of the same client that has been idle longest: most flows are single DNS lookups,
+ * which nothing follows. It never ends flows of other clients, so a flood from many source ports cannot do that either.
  */
 export class UdpListener {
   readonly #socket: Socket;
   readonly #served: ServedPort;
   readonly #context: UdpContext;
-  /** Flows, keyed by `address port` of the client. */
-  readonly #flows = new Map<string, UdpFlow>();
+  /** Flows, keyed by address and port of the client. The flows of a client are in the order of their last datagrams. */
+  readonly #flows = new Map<string, Map<number, UdpFlow>>();
 
   private constructor(served: ServedPort, family: "udp4" | "udp6", context: UdpContext) {
     this.#served = served;
@@ -66,36 +68,46 @@ export class UdpListener {
 
   close(end: ConnectionEnd = "closed"): Promise<void> {
     this.#context.listeners.delete(this);
-    for (const key of this.#flows.keys()) this.#end(key, end);
+    for (const flow of this.#all()) this.#end(flow, end);
     return new Promise((resolve) => this.#socket.close(() => resolve()));
   }
 
-  /** Ends flows that have had no datagram for the given number of sweeps. */
+  /**
+   * Ends flows that have had no datagram for the given number of sweeps. As in conntrack, the long limit applies only
+   * to streams, i.e. flows that have an answer and are still used some time after they began. A DNS lookup is not.
+   */
   sweep(limits: FlowSweeps): void {
-    for (const [key, flow] of this.#flows) {
-      if (flow.idleSweeps++ >= (flow.hasAnswer ? limits.answered : limits.unanswered)) this.#end(key, "closed");
+    for (const flow of this.#all()) {
+      if (flow.idleSweeps === 0) flow.busySweeps++;
+      const isStream = flow.hasAnswer && flow.busySweeps > 1;
+      if (flow.idleSweeps++ >= (isStream ? limits.stream : limits.short)) this.#end(flow, "closed");
     }
+  }
+
+  *#all(): Generator<UdpFlow, void, void> {
+    for (const flows of this.#flows.values()) yield* flows.values();
   }
 
   #receive(data: Buffer, { address, port }: RemoteInfo): void {
     // No answer could be sent to port 0; Node.js would throw.
     if (port === 0) return;
-    const key = `${address} ${port}`;
-    let flow = this.#flows.get(key);
+    let flow = this.#flows.get(address)?.get(port);
     // Begin another flow if the endpoint has been removed or the frontend now belongs to another Service.
     if (flow !== undefined && (flow.endpoint.removedMs !== undefined || flow.balancer !== this.#served.balancer)) {
-      this.#end(key, "drained");
+      this.#end(flow, "drained");
       flow = undefined;
     }
-    if (flow === undefined) this.#begin(key, address, port);
-    flow = this.#flows.get(key);
+    if (flow === undefined) this.#begin({ address, port });
+    flow = this.#flows.get(address)?.get(port);
     if (flow === undefined) return;
     this.#served.balancer.traffic.bytesFromClients += data.length;
+    this.#use(flow);
     flow.send(data);
   }
 
   /** Begins a flow. Afterwards the map contains it, unless it was refused or has failed. */
-  #begin(key: string, address: string, port: number): void {
+  #begin(client: EndpointAddress): void {
+    const { address, port } = client;
     const { gate, balancer } = this.#served;
     const { traffic } = balancer;
     traffic.total++;
@@ -104,7 +116,7 @@ export class UdpListener {
       traffic.end(set);
       return;
     }
-    if (!this.#context.limit.tryTake(traffic, address)) {
+    if (!this.#take(address)) {
       traffic.end("limit");
       return;
     }
@@ -114,33 +126,57 @@ export class UdpListener {
       traffic.end(balancer.has(set) ? "loop" : "policy");
       return;
     }
-    const flow = new UdpFlow(address, endpoint, balancer, {
+    const flow = new UdpFlow(client, endpoint, balancer, {
       onAnswer: (data) => {
-        if (this.#socket.getSendQueueSize() > maxQueuedBytes) return;
+        this.#use(flow);
+        if (isFull(this.#socket)) return;
         traffic.bytesToClients += data.length;
         this.#socket.send(data, port, address);
       },
       onError: ({ code }) => {
-        if (this.#flows.get(key) !== flow) return;
         const isLimit = code === "EMFILE" || code === "ENFILE";
         if (!isLimit) balancer.forget(address);
-        this.#end(key, isLimit ? "limit" : "endpoint-reset");
+        this.#end(flow, isLimit ? "limit" : "endpoint-reset");
       },
     });
-    this.#flows.set(key, flow);
+    getOrMake(this.#flows, address, () => new Map<number, UdpFlow>()).set(port, flow);
     flow.start();
   }
 
-  #end(key: string, end: ConnectionEnd): void {
-    const flow = this.#flows.get(key);
-    if (flow === undefined) return;
+  /** Takes a place for a flow of a client, if need be the place of its flow that has been idle longest. */
+  #take(address: string): boolean {
+    const { traffic } = this.#served.balancer;
+    const { limit } = this.#context;
+    if (limit.tryTake(traffic, address)) return true;
+    const [oldest] = this.#flows.get(address)?.values() ?? [];
+    if (oldest === undefined) return false;
+    this.#end(oldest, "limit");
+    return limit.tryTake(traffic, address);
+  }
+
+  /** Records that a flow has had a datagram. */
+  #use(flow: UdpFlow): void {
+    flow.idleSweeps = 0;
+    const flows = this.#flows.get(flow.client.address);
+    flows?.delete(flow.client.port);
+    flows?.set(flow.client.port, flow);
+  }
+
+  #end(flow: UdpFlow, end: ConnectionEnd): void {
+    const { address, port } = flow.client;
+    const flows = this.#flows.get(address);
+    if (flows?.get(port) !== flow) return;
     const { traffic } = flow.balancer;
-    this.#flows.delete(key);
+    flows.delete(port);
+    if (flows.size === 0) this.#flows.delete(address);
     flow.close();
-    this.#context.limit.release(traffic, flow.client);
+    this.#context.limit.release(traffic, address);
     traffic.end(end);
   }
 }
+
+/** Returns whether so much data waits in a socket that further data must be dropped. */
+const isFull = (socket: Socket): boolean => socket.getSendQueueSize() > maxQueuedBytes;
 
 interface FlowEvents {
   onAnswer(data: Buffer): void;
@@ -155,8 +191,7 @@ interface FlowEvents {
  * Nothing is reported before {@link start}, and errors may be reported during it.
  */
 class UdpFlow {
-  /** Address of the client. */
-  readonly client: string;
+  readonly client: EndpointAddress;
   readonly endpoint: BalancedEndpoint;
   /** The balancer of the service port to which the flow belongs. */
   readonly balancer: Balancer;
@@ -165,8 +200,10 @@ class UdpFlow {
   hasAnswer = false;
   /** Number of consecutive sweeps without a datagram. */
   idleSweeps = 0;
+  /** Number of sweeps that have found a datagram. */
+  busySweeps = 0;
 
-  constructor(client: string, endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
+  constructor(client: EndpointAddress, endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
     this.client = client;
     this.endpoint = endpoint;
     this.balancer = balancer;
@@ -184,7 +221,6 @@ class UdpFlow {
     const [socket, events] = [this.#socket, this.#events];
     socket.on("error", (error) => events.onError(error));
     socket.on("message", (data) => {
-      this.idleSweeps = 0;
       this.hasAnswer = true;
       events.onAnswer(data);
     });
@@ -192,8 +228,7 @@ class UdpFlow {
   }
 
   send(data: Buffer): void {
-    this.idleSweeps = 0;
-    if (this.#socket.getSendQueueSize() > maxQueuedBytes) return;
+    if (isFull(this.#socket)) return;
     try {
       this.#socket.send(data);
     } catch (error) {

@@ -25,10 +25,10 @@ import {
 /** Traffic settings from the backend's options. Times are in milliseconds. */
 export interface TrafficSettings {
   readonly tcp: SweepLimits;
-  /** Time without a datagram after which a UDP flow ends if its endpoint has answered. */
+  /** Time without a datagram after which a UDP flow ends. */
   readonly udpIdleMs: number;
-  /** The same for a flow without an answer so far. */
-  readonly udpUnansweredMs: number;
+  /** The same for a stream; see `UdpListener.sweep`. */
+  readonly udpStreamIdleMs: number;
   /** Maximum numbers of connections and flows, in all and of one Service; 0 for the default of `limitsFor`. */
   readonly maxConnections: number;
   readonly maxFlows: number;
@@ -92,12 +92,12 @@ export class UserspaceRuntime {
   /** Adds the listeners of a family, for metrics. The first call also starts the enforcement of time limits. */
   add(family: ListenersOfFamily): void {
     this.#families.push(family);
-    const { tcp, udpIdleMs, udpUnansweredMs } = this.settings;
+    const { tcp, udpIdleMs, udpStreamIdleMs } = this.settings;
     // Connections and flows share one timer, whose interval suits the smallest of all limits.
-    const udp = { idleMs: Math.min(udpIdleMs, udpUnansweredMs), halfClosedMs: 0, drainMs: 0 };
+    const udp = { idleMs: Math.min(udpIdleMs, udpStreamIdleMs), halfClosedMs: 0, drainMs: 0 };
     const intervalMs = Math.min(sweepIntervalMs(tcp), sweepIntervalMs(udp));
     const sweeps = (limitMs: number): number => Math.max(1, Math.ceil(limitMs / intervalMs));
-    const flows = { answered: sweeps(udpIdleMs), unanswered: sweeps(udpUnansweredMs) };
+    const flows = { short: sweeps(udpIdleMs), stream: sweeps(udpStreamIdleMs) };
     this.#timer ??= setInterval(() => {
       sweep(this.#connections, tcp, intervalMs, performance.now());
       for (const listener of this.#udpListeners) listener.sweep(flows);

@@ -17,7 +17,7 @@ export const key: ServiceKey = "default/web";
 const settings: TrafficSettings = {
   tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 0 },
   udpIdleMs: 60_000,
-  udpUnansweredMs: 60_000,
+  udpStreamIdleMs: 60_000,
   maxConnections: 1_000,
   maxFlows: 1_000,
   maxPerService: 1_000,

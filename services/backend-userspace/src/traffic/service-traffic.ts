@@ -14,7 +14,7 @@ import { Counter, Gauge, type Registry } from "prom-client";
  * - idle: no byte for a day, or for an hour after one side ended its data.
  * - drained: its endpoint was removed more than an hour ago. For a UDP flow: its client sent a datagram after the
  *   endpoint was removed, or after the frontend passed to another Service.
- * - limit: a limit of connections or flows was reached.
+ * - limit: a limit of connections or flows was reached. For a UDP flow also: a newer one of its client took its place.
  * - source: the client is outside the source ranges.
  * - policy: the traffic policies give this client no endpoint on this node.
  * - stopped: this process ended.
