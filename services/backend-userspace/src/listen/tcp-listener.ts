@@ -1,6 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { isIn, parseCidr } from "@kpng/model/address.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { EndpointSetName, Frontend, NodePlan, Sender } from "@kpng/service-plan/service-plan.ts";
 import type { Balancer } from "../balance/balancer.ts";
 import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";
@@ -79,6 +80,11 @@ export class Senders {
   senderOf(address: string): Sender {
     if (this.#podCIDRs.some((cidr) => isIn(address, cidr))) return "pod";
     return this.#localAddresses.has(address) ? "node" : "outside";
+  }
+
+  /** Returns whether an address belongs to this node. */
+  isLocal(address: string): boolean {
+    return isLoopback(address) || this.#localAddresses.has(address);
   }
 }
 

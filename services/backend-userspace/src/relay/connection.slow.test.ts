@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { until } from "../../../../test/cluster/until.ts";
-import { key, RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
+import { key, mapEntry, RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
 import { SilentEndpoint } from "../testing/silent-endpoint.ts";
 
 test("data after the client's end of data still reaches the client", async () => {
@@ -232,19 +232,23 @@ test("the time limit of an attempt to connect is twice that of the one before", 
   expect(timesMs[1]).toBeGreaterThanOrEqual(746);
 });
 
-test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
-  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
-  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxConnections: 50 });
-  const own = { address: "127.0.0.1", port: service.port };
-  await service.apply({ endpoints: [own, endpoint.at] });
-  for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("hello");
-  await service.apply({ endpoints: [own] });
-  await expect(service.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
-  await until("it is counted", () => service.ends().loop === 1);
-  expect(service.ends().limit).toBeUndefined();
-  const lines = service.log.lines.filter(({ msg }) => msg === "endpoint left out");
-  expect(lines).toEqual([expect.objectContaining({ service: key, endpoint: `127.0.0.1:${own.port}` })]);
-});
+test.each(["127.0.0.1", "0.0.0.0"])(
+  "an endpoint at which this process listens itself, at %s, is left out, and counted if there is no other",
+  async (address) => {
+    await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+    await using service = new RunningService({ maxConnections: 50 }, mapEntry(address));
+    await service.apply({ endpoints: [endpoint.at] });
+    const own = { address: "127.0.0.1", port: service.port };
+    await service.apply({ endpoints: [own, endpoint.at] });
+    for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("hello");
+    await service.apply({ endpoints: [own] });
+    await expect(service.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
+    await until("it is counted", () => service.ends().loop === 1);
+    expect(service.ends().limit).toBeUndefined();
+    const lines = service.log.lines.filter(({ msg }) => msg === "endpoint left out");
+    expect(lines).toEqual([expect.objectContaining({ service: key, endpoint: `127.0.0.1:${own.port}` })]);
+  },
+);
 
 test("each of many slow clients gets exactly its own data", async () => {
   // Each word contains the number of the client and its own number.

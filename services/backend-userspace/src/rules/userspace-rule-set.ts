@@ -1,3 +1,4 @@
+import { isIPv6 } from "node:net";
 import { type FrontendKey, ipFrontend, nodePortFrontend } from "@kpng/backend-kit/conntrack/udp-flows.ts";
 import {
   type FamilyPlan,
@@ -69,7 +70,16 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return this.#planned().filter(({ failure }) => failure !== undefined).length;
   }
 
-  readonly captures = (protocol: Protocol, to: EndpointAddress): boolean => this.#options.entry.captures(protocol, to);
+  /**
+   * Returns whether connections of this process to an address and port would reach one of its listeners: through the
+   * entry, or at an address of the node if it listens at all of them (`--map 0.0.0.0`).
+   */
+  readonly captures = (protocol: Protocol, to: EndpointAddress): boolean => {
+    const { entry, runtime } = this.#options;
+    const anywhere = { address: isIPv6(to.address) ? "::" : "0.0.0.0", port: to.port };
+    if (runtime.isListening(protocol, anywhere) && this.#senders.isLocal(to.address)) return true;
+    return entry.captures(protocol, to);
+  };
 
   readonly serves = (service: ServiceKey): boolean => this.#table.has(service);
 

@@ -43,7 +43,7 @@ export interface TrafficSettings {
 interface ListenersOfFamily {
   /** Returns whether a Service has ports in the family. */
   readonly serves: (service: ServiceKey) => boolean;
-  /** See `Entry.captures`. */
+  /** See `UserspaceRuleSet.captures`. */
   readonly captures: (protocol: Protocol, to: EndpointAddress) => boolean;
   /** Number of frontends that could not be opened. */
   readonly closedCount: number;

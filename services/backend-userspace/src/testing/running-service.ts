@@ -83,7 +83,7 @@ export class RunningService implements AsyncDisposable {
   /** The local port at which the Service answers. */
   get port(): number {
     const [line = ""] = this.ruleSet.desired.lines();
-    return Number(/ serve at 127\.0\.0\.1:(\d+)$/.exec(line)?.[1]);
+    return Number(/ serve at \S+:(\d+)$/.exec(line)?.[1]);
   }
 
   ends(): Readonly<Record<string, number>> {
@@ -103,11 +103,12 @@ export class RunningService implements AsyncDisposable {
   }
 }
 
-function mapEntry(): MapEntry {
+/** An entry that maps Services to ports of an address. */
+export function mapEntry(address = "127.0.0.1"): MapEntry {
   // Other tests run at the same time: a port that is taken is skipped.
   return new MapEntry({
     family: "v4",
-    address: "127.0.0.1",
+    address,
     ports: { first: 21_000 + (process.pid % 80) * 100, last: 29_999 },
     print: () => undefined,
   });
