@@ -29,7 +29,8 @@ interface PortList extends Iterable<number> {
 
 /** An address to listen at, and the ports to try. */
 export interface Place {
-  readonly address: string;
+  /** Undefined if the node has no address to listen at. */
+  readonly address: string | undefined;
   readonly ports: PortList;
 }
 

@@ -171,9 +171,8 @@ export class RedirectEntry implements Entry {
     return isChanged;
   }
 
-  placeOf({ id }: EntryFrontend): Place | undefined {
-    const address = this.#address;
-    return address === undefined ? undefined : { address, ports: localPorts(id, this.#options.ports) };
+  placeOf({ id }: EntryFrontend): Place {
+    return { address: this.#address, ports: localPorts(id, this.#options.ports) };
   }
 
   async publish(changes: readonly EntryChange[]): Promise<void> {

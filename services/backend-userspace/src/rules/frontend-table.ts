@@ -120,8 +120,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
       this.#listener = place === undefined ? undefined : await this.#openFirst(place);
       this.failure = undefined;
     } catch (error) {
-      const [first = 0] = place?.ports ?? [];
-      this.failure = `${addressAndPort(place?.address ?? "", first)}: ${reasonOf(error)}`;
+      this.failure = reasonOf(error);
     }
     return this.#listener !== undefined;
   }
@@ -159,6 +158,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   async #openFirst({ address, ports }: Place): Promise<OpenListener> {
     const { maxListenersPerService } = this.#runtime.settings;
     if (!this.#owner.isWithinShare) throw new Error(`a Service has at most ${maxListenersPerService} local ports`);
+    if (address === undefined) throw new Error("the node has no address to listen at");
     let reason = new Error("all ports to listen at are used by other frontends");
     for (const port of ports) {
       if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;

@@ -1,9 +1,12 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
+import { noAddresses } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { useScripts } from "@kpng/process/testing/use-scripts.ts";
 import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import { MapEntry } from "../entry/entry.ts";
+import { RedirectEntry } from "../entry/redirect-entry.ts";
 import { familyPlan, key, RunningService, readAll, servicePlan, TestEndpoint } from "../testing/running-service.ts";
 
 const stages = { committing: () => undefined };
@@ -33,13 +36,21 @@ test("a sync fails while nothing can listen, and the next one succeeds when the 
   await using running = new RunningService({}, entryAt(port, port));
   const applied = running.apply({ endpoints: [endpoint.at] });
   await expect(applied).rejects.toMatchObject({ code: "NOTHING_LISTENS" });
-  await expect(applied).rejects.toThrow(`127.0.0.1:${port}: listen EADDRINUSE`);
+  await expect(applied).rejects.toThrow(`listen EADDRINUSE: address already in use 127.0.0.1:${port}`);
   expect(running.ruleSet.closedCount).toBe(1);
   server.close();
   await once(server, "close");
   await running.apply({ endpoints: [endpoint.at] });
   expect(running.ruleSet.closedCount).toBe(0);
   expect(await readAll(await running.connect())).toBe("hello");
+});
+
+test("a sync fails while the node has no address to listen at", async () => {
+  useScripts({ nft: "exit 0" });
+  const entry = new RedirectEntry({ family: "v4", table: "kpng-test", ports: { first: 20_000, last: 29_999 } });
+  await using running = new RunningService({}, entry, () => noAddresses);
+  const applied = running.apply({ endpoints: [{ address: "10.0.0.1", port: 80 }] });
+  await expect(applied).rejects.toThrow(/NOTHING_LISTENS.*the node has no address to listen at/);
 });
 
 test("a Service cannot take the local ports of others", async () => {

@@ -3,6 +3,7 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
+import type { AddressSet } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress, Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
@@ -62,9 +63,13 @@ export class RunningService implements AsyncDisposable {
   readonly log = createReadableLog();
   readonly metrics = new Registry();
 
-  constructor(given: Partial<TrafficSettings> = {}, entry: Entry = mapEntry()) {
+  constructor(
+    given: Partial<TrafficSettings> = {},
+    entry: Entry = mapEntry(),
+    localAddresses: () => AddressSet = readLocalAddresses,
+  ) {
     this.runtime = new UserspaceRuntime({ ...settings, ...given }, this.log.log, this.metrics);
-    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, localAddresses: readLocalAddresses });
+    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, localAddresses });
   }
 
   /** Begins to serve. */
