@@ -67,8 +67,8 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
         drainMs: 3_600_000,
       },
       // The kernel's nf_conntrack_udp_timeout and nf_conntrack_udp_timeout_stream.
-      udpIdleMs: 30_000,
-      udpStreamIdleMs: 120_000,
+      udp: { idleMs: 30_000, streamIdleMs: 120_000, streamAfterMs: 2_000 },
+      sweepMs: 6_000,
       maxConnections: Number(options.maxConnections),
       maxFlows: 0,
       maxPerService: 0,

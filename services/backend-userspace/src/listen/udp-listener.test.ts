@@ -99,7 +99,12 @@ test("flows beyond a client's share end its own flows that are idle longest, and
 
 test("an idle flow ends, and one that was in use for some time does so later", async () => {
   const one = await udpEndpoint("one");
-  await using service = await open({ endpoints: [one.at] }, { udpIdleMs: 200, udpStreamIdleMs: 60_000 });
+  await using service = await open(
+    { endpoints: [one.at] },
+    {
+      udp: { idleMs: 200, streamIdleMs: 60_000, streamAfterMs: 100 },
+    },
+  );
   const [lookup, stream, later] = [await client(), await client(), await client()];
   await exchange(lookup, service.port);
   const timer = setInterval(() => stream.send("x", service.port, "127.0.0.1"), 20);

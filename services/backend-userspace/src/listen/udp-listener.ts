@@ -15,10 +15,13 @@ export interface UdpContext {
   readonly listeners: Set<UdpListener>;
 }
 
-/** Idle limits of flows, as numbers of sweeps; see {@link UdpListener.sweep}. */
-interface FlowSweeps {
-  readonly short: number;
-  readonly stream: number;
+/** Time limits for flows, in milliseconds. */
+export interface FlowLimits {
+  /** Time without a datagram after which a flow ends. */
+  readonly idleMs: number;
+  /** The same for a stream. As in conntrack, this is a flow that has an answer and is used for `streamAfterMs`. */
+  readonly streamIdleMs: number;
+  readonly streamAfterMs: number;
 }
 
 /**
@@ -72,15 +75,11 @@ export class UdpListener {
     return new Promise((resolve) => this.#socket.close(() => resolve()));
   }
 
-  /**
-   * Ends flows that have had no datagram for the given number of sweeps. As in conntrack, the long limit applies only
-   * to streams, i.e. flows that have an answer and are still used some time after they began. A DNS lookup is not.
-   */
-  sweep(limits: FlowSweeps): void {
+  /** Ends flows that have reached a time limit. */
+  sweep({ idleMs, streamIdleMs, streamAfterMs }: FlowLimits, nowMs: number): void {
     for (const flow of this.#all()) {
-      if (flow.idleSweeps === 0) flow.busySweeps++;
-      const isStream = flow.hasAnswer && flow.busySweeps > 1;
-      if (flow.idleSweeps++ >= (isStream ? limits.stream : limits.short)) this.#end(flow, "closed");
+      const isStream = flow.hasAnswer && flow.usedMs - flow.beganMs >= streamAfterMs;
+      if (nowMs - flow.usedMs >= (isStream ? streamIdleMs : idleMs)) this.#end(flow, "closed");
     }
   }
 
@@ -156,7 +155,7 @@ export class UdpListener {
 
   /** Records that a flow has had a datagram. */
   #use(flow: UdpFlow): void {
-    flow.idleSweeps = 0;
+    flow.usedMs = performance.now();
     const flows = this.#flows.get(flow.client.address);
     flows?.delete(flow.client.port);
     flows?.set(flow.client.port, flow);
@@ -198,10 +197,9 @@ class UdpFlow {
   readonly #socket: Socket;
   readonly #events: FlowEvents;
   hasAnswer = false;
-  /** Number of consecutive sweeps without a datagram. */
-  idleSweeps = 0;
-  /** Number of sweeps that have found a datagram. */
-  busySweeps = 0;
+  readonly beganMs = performance.now();
+  /** Time of the last datagram. */
+  usedMs = this.beganMs;
 
   constructor(client: EndpointAddress, endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
     this.client = client;

@@ -122,15 +122,18 @@ test("a client is reset when no endpoint accepts its connection", async () => {
 });
 
 test.each([
-  { what: "without data", limits: { idleMs: 100, halfClosedMs: 0 }, use: () => undefined },
+  { what: "without data", limits: { idleMs: 100, halfClosedMs: 60_000 }, use: () => undefined },
   {
     what: "of which one side has ended",
-    limits: { idleMs: 0, halfClosedMs: 100 },
+    limits: { idleMs: 60_000, halfClosedMs: 100 },
     use: (client: Socket) => void client.end("question"),
   },
 ])("a connection $what is reset after its own idle limit", async ({ limits, use }) => {
   await using endpoint = await TestEndpoint.open((socket) => void socket.on("error", () => undefined).resume());
-  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { tcp: { ...limits, drainMs: 0 } });
+  await using service = await RunningService.open(
+    { endpoints: [endpoint.at] },
+    { tcp: { ...limits, drainMs: 60_000 } },
+  );
   const client = await service.connect();
   use(client);
   await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
@@ -147,7 +150,7 @@ test("a connection to a removed endpoint goes on until the drain limit, and new 
   await using second = await echo("second");
   await using service = await RunningService.open(
     { endpoints: [first.at] },
-    { tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 300 } },
+    { tcp: { idleMs: 60_000, halfClosedMs: 60_000, drainMs: 300 } },
   );
   const old = await service.connect();
   const ask = async (client: Awaited<ReturnType<RunningService["connect"]>>): Promise<string> => {

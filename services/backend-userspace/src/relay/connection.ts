@@ -73,10 +73,23 @@ const connectTimeoutMs = 250;
 
 const connectAttempts = 4;
 
+/** Idle time after which TCP keepalive checks whether a peer still exists. */
+const keepAliveMs = 120_000;
+
+/** Time limits for connections. */
+export interface ConnectionLimits {
+  /** Time without data after which a connection is reset, in milliseconds. */
+  readonly idleMs: number;
+  /** The same for a connection on which one side has ended its data. */
+  readonly halfClosedMs: number;
+  /** Time from the removal of an endpoint until its connections are reset, in milliseconds. */
+  readonly drainMs: number;
+}
+
 /** State that all connections in this process share. */
 export interface RelayContext {
   readonly limit: TrafficLimit;
-  /** The open connections, for `sweep`. */
+  /** The open connections. */
   readonly open: Set<Connection>;
   readonly buffers: RelayBuffers;
   /** Counts the data read from clients, for each piece of which Node.js allocates memory. */
@@ -93,7 +106,7 @@ export interface Admitted {
 
 /**
  * A client's connection and the connection to its endpoint. It may outlive the listener that accepted it; it ends when
- * client or endpoint close it or when `sweep` resets it.
+ * client or endpoint close it or when {@link sweep} resets it.
  *
  * Problem: one process with one event loop carries all connections of a node. It must forward ends, resets and
  * backpressure as if client and endpoint were connected directly, and must not buffer data that a slow reader does not
@@ -126,8 +139,8 @@ export interface Admitted {
  * - Data from endpoints is read into one shared buffer and copied into one of a few (`RelayBuffers`). Node.js offers
  *   this (`onread`) only for outgoing connections. For an accepted socket it allocates 64 KiB for each read, which
  *   `ReadGarbage` frees.
- * - Connections have no timers, because each piece of data would have to restart one. Instead, a sweep compares byte
- *   counts.
+ * - Connections have no timers, because each piece of data would have to restart one. Instead, a sweep every few seconds
+ *   compares byte counts.
  * - Counters are plain fields, because a metric with labels takes a microsecond for each piece of data.
  *
  * Rejected: workers that share the listening sockets (no more short connections per second, 20 % more CPU time, and
@@ -150,11 +163,12 @@ export class Connection {
   #openSockets = 1;
   #end: ConnectionEnd | undefined;
   #bytes = 0;
-  #seenBytes = 0;
-  #idleSweeps = 0;
+  /** Number of bytes at the last sweep, and the time of the first sweep that found this number. */
+  #sweptBytes = 0;
+  #activeMs = performance.now();
   #hasKeepAlive = false;
   /** Whether one side has ended its data. */
-  isHalfClosed = false;
+  #isHalfClosed = false;
 
   /** Begins to connect. The caller must have taken a place in `context.limit` for the connection. */
   constructor(client: Socket, admitted: Admitted, context: RelayContext) {
@@ -167,11 +181,6 @@ export class Connection {
     this.#connectNext();
   }
 
-  /** Time when the endpoint left the plan, in milliseconds; undefined if it is still in the plan. */
-  get removedMs(): number | undefined {
-    return this.#endpoint?.removedMs;
-  }
-
   /** Resets both sides. It has no effect on a connection that has ended. */
   reset(end: ConnectionEnd): void {
     this.#end ??= end;
@@ -181,17 +190,19 @@ export class Connection {
   }
 
   /**
-   * Returns how many consecutive sweeps, including this one, have found no new data. Also enables TCP keepalive, which
-   * detects peers that have vanished. This is done in a sweep so that short connections are spared the system calls.
+   * Resets the connection if it has reached a time limit. Also enables TCP keepalive, which detects peers that have
+   * vanished. This is done in a sweep so that short connections are spared the system calls.
    */
-  countIdleSweep(): number {
-    this.#idleSweeps = this.#bytes === this.#seenBytes ? this.#idleSweeps + 1 : 0;
-    this.#seenBytes = this.#bytes;
-    if (!this.#hasKeepAlive && this.#timer === undefined && this.#upstream !== undefined) {
+  sweep({ idleMs, halfClosedMs, drainMs }: ConnectionLimits, nowMs: number): void {
+    if (this.#bytes !== this.#sweptBytes) this.#activeMs = nowMs;
+    this.#sweptBytes = this.#bytes;
+    const removedMs = this.#endpoint?.removedMs ?? Infinity;
+    if (nowMs - this.#activeMs >= (this.#isHalfClosed ? halfClosedMs : idleMs)) this.reset("idle");
+    else if (nowMs - removedMs >= drainMs) this.reset("drained");
+    else if (!this.#hasKeepAlive && this.#timer === undefined && this.#upstream !== undefined) {
       this.#hasKeepAlive = true;
       for (const socket of [this.#client, this.#upstream]) socket.setKeepAlive(true, keepAliveMs);
     }
-    return this.#idleSweeps;
   }
 
   #connectNext(): void {
@@ -272,14 +283,13 @@ export class Connection {
       if (!upstream.write(data)) client.pause();
     });
     upstream.on("drain", () => client.resume());
-    client.once("end", () => {
-      this.isHalfClosed = true;
-      upstream.end();
-    });
-    upstream.once("end", () => {
-      this.isHalfClosed = true;
-      client.end();
-    });
+    const endOf = (other: Socket) => (): void => {
+      this.#isHalfClosed = true;
+      this.#activeMs = performance.now();
+      other.end();
+    };
+    client.once("end", endOf(upstream));
+    upstream.once("end", endOf(client));
     client.resume();
   }
 
@@ -322,46 +332,4 @@ function resetSocket(socket: Socket): void {
   // A socket that is still connecting has no peer to reset, and Node.js would wait for the connection.
   if (socket.connecting) socket.destroy();
   else if (!socket.destroyed) socket.resetAndDestroy();
-}
-
-/** Time limits for connections. */
-export interface SweepLimits {
-  /** Time without data after which a connection is reset, in milliseconds; 0 for none. */
-  readonly idleMs: number;
-  /** The same for a connection on which one side has ended its data. */
-  readonly halfClosedMs: number;
-  /**
-   * Time from the removal of an endpoint until its connections are reset, in milliseconds; 0 if they are never reset.
-   */
-  readonly drainMs: number;
-}
-
-const maxIntervalMs = 30_000;
-const minIntervalMs = 50;
-/** Idle time after which TCP keepalive checks whether a peer still exists. */
-const keepAliveMs = 120_000;
-
-/**
- * Returns the time between two sweeps: a fifth of the smallest limit, but at least 50 ms and at most 30 s. A limit is
- * exceeded by at most this time.
- */
-export function sweepIntervalMs({ idleMs, halfClosedMs, drainMs }: SweepLimits): number {
-  const smallest = Math.min(...[idleMs, halfClosedMs, drainMs, maxIntervalMs * 5].filter((limit) => limit > 0));
-  return Math.max(minIntervalMs, Math.min(maxIntervalMs, smallest / 5));
-}
-
-/**
- * Resets connections that have reached a time limit. Must be called every `intervalMs`. Connections have no timers of
- * their own, because each piece of data would have to restart one; checking all connections periodically costs less.
- */
-export function sweep(open: Iterable<Connection>, limits: SweepLimits, intervalMs: number, nowMs: number): void {
-  const { idleMs, halfClosedMs, drainMs } = limits;
-  const sweepsOf = (limitMs: number): number => (limitMs === 0 ? Infinity : Math.ceil(limitMs / intervalMs));
-  const [idleSweeps, halfClosedSweeps] = [sweepsOf(idleMs), sweepsOf(halfClosedMs)];
-  for (const connection of open) {
-    const count = connection.countIdleSweep();
-    const { removedMs } = connection;
-    if (count >= (connection.isHalfClosed ? halfClosedSweeps : idleSweeps)) connection.reset("idle");
-    else if (drainMs > 0 && removedMs !== undefined && nowMs - removedMs >= drainMs) connection.reset("drained");
-  }
 }

@@ -3,15 +3,13 @@ import type { Log } from "@kpng/process/log.ts";
 import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
-import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
+import type { FlowLimits, UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import {
   type Connection,
+  type ConnectionLimits,
   ReadGarbage,
   RelayBuffers,
   type RelayContext,
-  type SweepLimits,
-  sweep,
-  sweepIntervalMs,
 } from "../relay/connection.ts";
 import {
   limitsFor,
@@ -22,13 +20,12 @@ import {
   TrafficTable,
 } from "../traffic/service-traffic.ts";
 
-/** Traffic settings from the backend's options. Times are in milliseconds. */
+/** Traffic settings from the backend's options. */
 export interface TrafficSettings {
-  readonly tcp: SweepLimits;
-  /** Time without a datagram after which a UDP flow ends. */
-  readonly udpIdleMs: number;
-  /** The same for a stream; see `UdpListener.sweep`. */
-  readonly udpStreamIdleMs: number;
+  readonly tcp: ConnectionLimits;
+  readonly udp: FlowLimits;
+  /** Time between two checks of the time limits, in milliseconds. */
+  readonly sweepMs: number;
   /** Maximum numbers of connections and flows, in all and of one Service; 0 for the default of `limitsFor`. */
   readonly maxConnections: number;
   readonly maxFlows: number;
@@ -92,16 +89,12 @@ export class UserspaceRuntime {
   /** Adds the listeners of a family, for metrics. The first call also starts the enforcement of time limits. */
   add(family: ListenersOfFamily): void {
     this.#families.push(family);
-    const { tcp, udpIdleMs, udpStreamIdleMs } = this.settings;
-    // Connections and flows share one timer, whose interval suits the smallest of all limits.
-    const udp = { idleMs: Math.min(udpIdleMs, udpStreamIdleMs), halfClosedMs: 0, drainMs: 0 };
-    const intervalMs = Math.min(sweepIntervalMs(tcp), sweepIntervalMs(udp));
-    const sweeps = (limitMs: number): number => Math.max(1, Math.ceil(limitMs / intervalMs));
-    const flows = { short: sweeps(udpIdleMs), stream: sweeps(udpStreamIdleMs) };
+    const { tcp, udp, sweepMs } = this.settings;
     this.#timer ??= setInterval(() => {
-      sweep(this.#connections, tcp, intervalMs, performance.now());
-      for (const listener of this.#udpListeners) listener.sweep(flows);
-    }, intervalMs).unref();
+      const nowMs = performance.now();
+      for (const connection of this.#connections) connection.sweep(tcp, nowMs);
+      for (const listener of this.#udpListeners) listener.sweep(udp, nowMs);
+    }, sweepMs).unref();
   }
 
   /** Records that the listener at a place is open, or is closed. */

@@ -16,9 +16,9 @@ import { type TrafficSettings, UserspaceRuntime } from "../rules/userspace-runti
 export const key: ServiceKey = "default/web";
 
 const settings: TrafficSettings = {
-  tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 0 },
-  udpIdleMs: 60_000,
-  udpStreamIdleMs: 60_000,
+  tcp: { idleMs: 60_000, halfClosedMs: 60_000, drainMs: 60_000 },
+  udp: { idleMs: 60_000, streamIdleMs: 60_000, streamAfterMs: 0 },
+  sweepMs: 50,
   maxConnections: 1_000,
   maxFlows: 1_000,
   maxPerService: 1_000,
