@@ -17,6 +17,7 @@ function settings(
   return {
     plan,
     draining: [],
+    drainMs: 3_600_000,
     isLoop: () => false,
     ...parts,
   } as const;
@@ -69,7 +70,6 @@ test("an endpoint that left the plan is marked, and not if it returns or only dr
   const one = balancer(settings(at(1, 2)));
   const first = one.choose("cluster", "", 0);
   if (first === undefined) throw new Error("no endpoint");
-  first.open++;
   one.update(settings(at(2)), 1_000);
   expect(first.removedMs).toBe(1_000);
   one.update(settings(at(1, 2)), 2_000);

@@ -6,8 +6,6 @@ import type { ServiceTraffic } from "../traffic/service-traffic.ts";
 export interface BalancedEndpoint extends EndpointAddress {
   /** *Shape:* `10.0.1.7:8080`. */
   readonly name: string;
-  /** Number of open connections and flows to the endpoint. */
-  open: number;
   /** Time when the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
   removedMs: number | undefined;
   /**
@@ -22,6 +20,8 @@ export interface BalancerSettings {
   readonly plan: ServicePortPlan;
   /** Endpoints that get no new connections, but still answer existing flows. */
   readonly draining: readonly EndpointAddress[];
+  /** Time for which connections to a removed endpoint go on, in milliseconds. */
+  readonly drainMs: number;
   /** Returns whether connections to an endpoint would come back to this process. Called for each choice. */
   readonly isLoop: (endpoint: BalancedEndpoint) => boolean;
 }
@@ -34,7 +34,7 @@ export class Balancer {
   readonly traffic: ServiceTraffic;
   readonly #affinity: ClientAffinity<BalancedEndpoint>;
   #settings: BalancerSettings;
-  /** All endpoints in the plan, and removed endpoints that still have connections. */
+  /** All endpoints in the plan, and removed endpoints that may still have connections. */
   #known = new Map<string, BalancedEndpoint>();
   #sets: Readonly<Record<EndpointSetName, readonly BalancedEndpoint[]>> = { cluster: [], local: [] };
   #next = { cluster: 0, local: 0 };
@@ -55,7 +55,7 @@ export class Balancer {
     const toKnown = ({ address, port }: EndpointAddress): BalancedEndpoint => {
       const name = addressAndPort(address, port);
       const endpoint = known.get(name) ??
-        before.get(name) ?? { address, port, name, open: 0, removedMs: undefined, isLoop: false };
+        before.get(name) ?? { address, port, name, removedMs: undefined, isLoop: false };
       endpoint.removedMs = undefined;
       known.set(name, endpoint);
       return endpoint;
@@ -65,8 +65,8 @@ export class Balancer {
     for (const [name, endpoint] of before) {
       if (known.has(name)) continue;
       endpoint.removedMs ??= nowMs;
-      // Keep the endpoint, because its connections refer to it and it may return to the plan.
-      if (endpoint.open > 0) known.set(name, endpoint);
+      // Keep the endpoint while connections may refer to it, because it may return to the plan.
+      if (nowMs - endpoint.removedMs < settings.drainMs) known.set(name, endpoint);
     }
     this.#known = known;
     if (settings.plan.affinitySeconds === undefined) this.#affinity.clear();

@@ -205,7 +205,6 @@ class UdpFlow {
     this.client = client;
     this.endpoint = endpoint;
     this.balancer = balancer;
-    endpoint.open++;
     this.#socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
     this.#events = events;
   }
@@ -236,7 +235,6 @@ class UdpFlow {
   }
 
   close(): void {
-    this.endpoint.open--;
     this.#socket.close();
   }
 }

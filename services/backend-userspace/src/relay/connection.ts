@@ -154,8 +154,6 @@ export class Connection {
   #upstream: Socket | undefined;
   /** The endpoint that was chosen last. */
   #endpoint: BalancedEndpoint | undefined;
-  /** The endpoint that counts this connection as open. */
-  #counted: BalancedEndpoint | undefined;
   /** Endpoints to which an attempt to connect has failed. */
   readonly #tried: BalancedEndpoint[] = [];
   /** Timer for the connection attempt; undefined after the last attempt. */
@@ -215,7 +213,6 @@ export class Connection {
   #choose(): BalancedEndpoint | ConnectionEnd {
     const { balancer, set, address } = this.#admitted;
     if (this.#endpoint !== undefined) {
-      this.#leaveEndpoint();
       this.#tried.push(this.#endpoint);
       if (this.#tried.length >= connectAttempts) return "connect-failed";
       balancer.traffic.retries++;
@@ -223,9 +220,7 @@ export class Connection {
     const endpoint = balancer.choose(set, address, performance.now(), this.#tried);
     // If the set is empty, its last endpoint was removed after the connection was accepted.
     if (endpoint === undefined) return balancer.has(set) ? "loop" : "connect-failed";
-    endpoint.open++;
     this.#endpoint = endpoint;
-    this.#counted = endpoint;
     return endpoint;
   }
 
@@ -245,10 +240,8 @@ export class Connection {
       if (isConnected) this.reset("endpoint-reset");
     });
     upstream.once("close", () => {
-      if (isConnected) {
-        this.#leaveEndpoint();
-        this.#onClose();
-      } else if (this.#end === undefined) {
+      if (isConnected) this.#onClose();
+      else if (this.#end === undefined) {
         clearTimeout(this.#timer);
         this.#upstream = undefined;
         this.#connectNext();
@@ -310,11 +303,6 @@ export class Connection {
     return isTaken;
   }
 
-  #leaveEndpoint(): void {
-    if (this.#counted !== undefined) this.#counted.open--;
-    this.#counted = undefined;
-  }
-
   #onClose(): void {
     if (--this.#openSockets > 0) return;
     const { open, limit } = this.#context;
@@ -322,7 +310,6 @@ export class Connection {
     const { address, balancer } = this.#admitted;
     const { traffic } = balancer;
     clearTimeout(this.#timer);
-    this.#leaveEndpoint();
     limit.release(traffic, address);
     traffic.end(this.#end ?? "closed");
   }

@@ -276,7 +276,8 @@ export class FrontendTable {
   }
 
   #updateBalancers(plan: FamilyPlan, key: ServiceKey): readonly (readonly [ServicePortPlan, Balancer])[] {
-    const { table } = this.#runtime;
+    const { table, settings } = this.#runtime;
+    const { drainMs } = settings.tcp;
     const service = plan.service(key);
     const view = plan.view?.(key);
     const before = this.#balancersByService.get(key) ?? new Map<string, Balancer>();
@@ -287,10 +288,10 @@ export class FrontendTable {
       const id = `${port.protocol} ${port.name}`;
       const draining = answeringEndpoints(view, port, plan.node.family);
       const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
-      const settings = { plan: port, draining, isLoop };
+      const balancing = { plan: port, draining, drainMs, isLoop };
       const known = before.get(id);
-      known?.update(settings, nowMs);
-      const balancer = known ?? new Balancer(table.of(key), settings, maxAffinityClients, nowMs);
+      known?.update(balancing, nowMs);
+      const balancer = known ?? new Balancer(table.of(key), balancing, maxAffinityClients, nowMs);
       after.set(id, balancer);
       return [port, balancer] as const;
     });
