@@ -175,15 +175,9 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   async #open(at: EndpointAddress): Promise<OpenListener> {
     const { relay, udp } = this.#runtime;
     const { protocol } = this.frontend;
-    // Done before the first wait, so that no other frontend can take the place in the meantime.
+    const listener =
+      protocol === "TCP" ? await TcpListener.open(this, at, relay) : await UdpListener.open(this, at, udp);
     this.#runtime.setListening(protocol, at, true);
-    let listener: TcpListener | UdpListener;
-    try {
-      listener = protocol === "TCP" ? await TcpListener.open(this, at, relay) : await UdpListener.open(this, at, udp);
-    } catch (error) {
-      this.#runtime.setListening(protocol, at, false);
-      throw error;
-    }
     return {
       at,
       close: () => {

@@ -23,9 +23,6 @@ interface UserspaceRuleSetOptions {
   readonly localAddresses: () => AddressSet;
 }
 
-/** Number of listeners that are opened at the same time. */
-const openAtOnce = 64;
-
 /**
  * The listeners of one family, in the form of a rule set.
  *
@@ -159,18 +156,15 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return makeUserspaceChange(this.family, mode, { opened: lines, closed, repaired, failed });
   }
 
-  /** Opens missing listeners, 64 at a time. Returns the frontends for which a listener was opened. */
+  /** Opens missing listeners. Returns the frontends for which a listener was opened. */
   async #open(frontends: readonly ServedFrontend[]): Promise<ReadonlySet<ServedFrontend>> {
     const opened = new Set<ServedFrontend>();
-    const open = async (frontend: ServedFrontend): Promise<void> => {
+    for (const frontend of frontends) {
       const failureBefore = frontend.failure;
       if (await frontend.openAt(this.#placeOf(frontend))) opened.add(frontend);
       const { name: service, failure: reason } = frontend;
-      if (reason === undefined || reason === failureBefore) return;
+      if (reason === undefined || reason === failureBefore) continue;
       this.#options.runtime.log.error("frontend not opened: it is tried again with each check", { service, reason });
-    };
-    for (let start = 0; start < frontends.length; start += openAtOnce) {
-      await Promise.all(frontends.slice(start, start + openAtOnce).map(open));
     }
     return opened;
   }
