@@ -10,46 +10,16 @@ import type { ConnectionEnd } from "../traffic/service-traffic.ts";
 /** The endpoint set for a client of a frontend, or the reason why the client is refused (see `ConnectionEnd`). */
 export type Admission = EndpointSetName | "source" | "policy";
 
-/**
- * Decides, by source ranges and traffic policies, which clients of a frontend are admitted, and to which endpoint set.
- */
-export class Gate {
-  readonly #senders: Senders;
-  #frontend: Frontend;
-  /** The set for all clients; undefined if it depends on the client. */
-  #forAll: EndpointSetName | undefined;
-
-  constructor(frontend: Frontend, senders: Senders) {
-    this.#senders = senders;
-    this.#frontend = frontend;
-    this.update(frontend);
+/** Decides, by source ranges and traffic policies, whether a client is admitted, and to which endpoint set. */
+export function admit({ sources, routes }: Frontend, senders: Senders, address: string): Admission {
+  // A link-local address has a zone, which no range has.
+  const bare = address.replace(/%.*/, "");
+  if (sources !== undefined) {
+    const { ranges, ownAddresses } = sources;
+    if (!ownAddresses.includes(bare) && !ranges.some((range) => isIn(bare, range))) return "source";
   }
-
-  get frontend(): Frontend {
-    return this.#frontend;
-  }
-
-  update(frontend: Frontend): void {
-    this.#frontend = frontend;
-    const { pod, node, outside } = frontend.routes;
-    const sets = [pod, node, outside].map((route) => (route.kind === "balance" ? route.set : undefined));
-    const isSame = frontend.sources === undefined && sets.every((set) => set === sets[0]);
-    this.#forAll = isSame ? sets[0] : undefined;
-  }
-
-  /** Decides for a client. */
-  admit(address: string): Admission {
-    if (this.#forAll !== undefined) return this.#forAll;
-    const { sources, routes } = this.#frontend;
-    // A link-local address has a zone, which no range has.
-    const bare = address.replace(/%.*/, "");
-    if (sources !== undefined) {
-      const { ranges, ownAddresses } = sources;
-      if (!ownAddresses.includes(bare) && !ranges.some((range) => isIn(bare, range))) return "source";
-    }
-    const route = routes[this.#senders.senderOf(bare)];
-    return route.kind === "balance" ? route.set : "policy";
-  }
+  const route = routes[senders.senderOf(bare)];
+  return route.kind === "balance" ? route.set : "policy";
 }
 
 /** What happens to new clients of a frontend, taken together. */
@@ -105,12 +75,13 @@ const backlog = 4_096;
 
 /** The frontend that a listener serves. */
 export interface ServedPort {
-  readonly gate: Gate;
+  readonly frontend: Frontend;
+  readonly senders: Senders;
   readonly balancer: Balancer;
 }
 
 /**
- * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. If the gate or a limit
+ * Accepts TCP connections at one address and port, and begins a {@link Connection} for each. If the frontend or a limit
  * refuses a client, its connection is accepted and then reset, because a process cannot refuse a connection without
  * accepting it.
  */
@@ -166,11 +137,11 @@ export class TcpListener {
 
   /** Decides whether to admit a client. If it is refused, returns the reason. */
   #admit(client: Socket): Admitted | ConnectionEnd {
-    const { gate, balancer } = this.#served;
+    const { frontend, senders, balancer } = this.#served;
     // There is no address if the client has already reset the connection.
     const address = client.remoteAddress;
     if (address === undefined) return "client-reset";
-    const set = gate.admit(address);
+    const set = admit(frontend, senders, address);
     if (set !== "cluster" && set !== "local") return set;
     return this.#context.limit.tryTake(balancer.traffic, address) ? { address, balancer, set } : "limit";
   }

@@ -4,7 +4,7 @@ import { getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { ConnectionEnd, TrafficLimit } from "../traffic/service-traffic.ts";
-import type { ServedPort } from "./tcp-listener.ts";
+import { admit, type ServedPort } from "./tcp-listener.ts";
 
 /** Data that may wait in a socket to be sent, in bytes. More is dropped, as on a network that is too slow. */
 const maxQueuedBytes = 262_144;
@@ -27,7 +27,7 @@ export interface FlowLimits {
 /**
  * Receives datagrams at one address and port, sends each client's datagrams to one endpoint, and returns the answers. A
  * flow ends when it is idle too long, when its endpoint is removed, or when the endpoint refuses a datagram; the
- * client's next datagram then begins another flow. Datagrams from clients that the gate or a limit refuses are ignored.
+ * client's next datagram then begins another flow. Datagrams from clients that the frontend or a limit refuses are ignored.
  *
  * *Bound:* `UdpContext.limit` limits the number of flows, each of which has one socket. When a limit is reached, a new
  * flow takes the place of the flow of the same client that has been idle longest: most flows are single DNS lookups,
@@ -107,10 +107,10 @@ export class UdpListener {
   /** Begins a flow. Afterwards the map contains it, unless it was refused or has failed. */
   #begin(client: EndpointAddress): void {
     const { address, port } = client;
-    const { gate, balancer } = this.#served;
+    const { frontend, senders, balancer } = this.#served;
     const { traffic } = balancer;
     traffic.total++;
-    const set = gate.admit(address);
+    const set = admit(frontend, senders, address);
     if (set === "source" || set === "policy") {
       traffic.end(set);
       return;

@@ -113,7 +113,7 @@ export interface Admitted {
  * take. Most of its CPU time is spent on handling pieces of data.
  *
  * ```text
- * client ─► listener ─► Gate (source range, policy) ─► Connection
+ * client ─► listener ─► admit (source range, policy) ─► Connection
  *                                                         │ Balancer.choose ─► 10.1.0.7:8080, no answer in 250 ms
  *                                                         │ Balancer.choose ─► 10.1.0.8:8080, connected
  * data of the client:    "data" event            ─► upstream.write; if false, client.pause until "drain"

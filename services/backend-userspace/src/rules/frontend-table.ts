@@ -6,7 +6,7 @@ import { answeringEndpoints } from "@kpng/service-plan/plan-service.ts";
 import type { EndpointAddress, Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
-import { Gate, type Senders, type ServedPort, TcpListener, type Verdict, verdictOf } from "../listen/tcp-listener.ts";
+import { type Senders, type ServedPort, TcpListener, type Verdict, verdictOf } from "../listen/tcp-listener.ts";
 import { UdpListener } from "../listen/udp-listener.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
@@ -34,8 +34,9 @@ interface OpenListener {
  */
 export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly id: string;
-  readonly gate: Gate;
+  readonly senders: Senders;
   readonly #runtime: UserspaceRuntime;
+  #frontend: Frontend;
   #owner: FrontendOwner;
   #listener: OpenListener | undefined;
   #replaced: OpenListener[] = [];
@@ -48,7 +49,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   constructor(id: string, frontend: Frontend, owner: FrontendOwner, senders: Senders, runtime: UserspaceRuntime) {
     this.id = id;
-    this.gate = new Gate(frontend, senders);
+    this.senders = senders;
+    this.#frontend = frontend;
     this.#owner = owner;
     this.#runtime = runtime;
   }
@@ -66,7 +68,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 
   get frontend(): Frontend {
-    return this.gate.frontend;
+    return this.#frontend;
   }
 
   get verdict(): Verdict {
@@ -98,7 +100,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Applies a new plan, which may belong to another Service. Open connections go on. */
   update(frontend: Frontend, owner: FrontendOwner): void {
-    this.gate.update(frontend);
+    this.#frontend = frontend;
     this.#owner = owner;
     this.isPlanned = true;
   }
