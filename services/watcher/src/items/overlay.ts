@@ -102,7 +102,9 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
 function compose(first: ItemsDiff, second: ItemsDiff, shared: readonly Item[]): ItemsDiff {
   if (first === noDiff) return { removed: sortByPath(second.removed), added: sortByPath(second.added) };
   const [firstAdded, secondRemoved] = [new Set(first.added), new Set(second.removed)];
-  const removed = second.removed.filter((item) => !firstAdded.has(item));
+  // `first` omits items that are equal by their bytes, so `shared` may contain another object at the same path.
+  const inShared = (item: Item): Item => findItem(shared, item.path) ?? item;
+  const removed = second.removed.filter((item) => !firstAdded.has(item)).map(inShared);
   const added = [...first.added.filter((item) => !secondRemoved.has(item)), ...second.added];
   // An item that `first` removes and `second` adds again is a shared item after all.
   const sharedItems = new Set(added.filter((item) => findItem(shared, item.path) === item));

@@ -4,7 +4,7 @@ import { Encoding, type OpItem, OpItemsSchema, Set as SetName } from "@kpng/mode
 import { BucketDigests, hasBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 import { makePick, makeRandom } from "@kpng/process/random.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
-import { endpoint, httpPort, service, slice } from "@kpng/source/testing/build.ts";
+import { endpoint, httpPort, node, service, servicePort, slice } from "@kpng/source/testing/build.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { opsIn, valueIn } from "../../items/frames.ts";
 import { digestOf, nodeViewOrder } from "../../items/item.ts";
@@ -206,6 +206,30 @@ test("a projection equals the plain definition while many Services are added and
     }
     if (pick(true, false, false)) lagging = before;
   }
+});
+
+test("a node that hints name gets its own dual-stack endpoint once, and no change of it", () => {
+  const store = new Store();
+  const admin = { name: "admin", port: 9000, protocol: "TCP" } as const;
+  const dualStack = endpoint(["10.1.0.1", "fd00::1"], {
+    nodeName: "n1",
+    ports: [httpPort, admin],
+    hintedNodes: ["n1"],
+  });
+  store.replace({
+    services: [service({ externalTrafficPolicy: "Local", ports: [servicePort(), servicePort({ ...admin, port: 90 })] })],
+    slices: [
+      slice([endpoint("10.1.0.1", { nodeName: "n1", ports: [admin] })], { name: "a" }),
+      slice([dualStack, endpoint("fd00::2", { nodeName: "n2", ports: [httpPort, admin] })], { name: "s" }),
+    ],
+    nodes: [node("n1"), node("n2")],
+  });
+  const request = { nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false };
+  checkAt(store.snapshot, request);
+  const before = store.snapshot;
+  const added = endpoint("10.1.0.9", { nodeName: "n2", ports: [httpPort], hintedNodes: ["n2"] });
+  store.apply([{ kind: "put-slice", slice: slice([added], { name: "z" }) }]);
+  checkBetween(before, store.snapshot, request);
 });
 
 describe("a subscriber that resumes", () => {
