@@ -175,6 +175,21 @@ describe("a stream", () => {
     },
   );
 
+  test("answers a request that sends digests again like one without them", async () => {
+    const resumed = revisions();
+    const { stream, written } = open({ resumed });
+    stream.take(resumed);
+    await turn();
+    stream.take(resumed);
+    await turn();
+    expect(written).toHaveLength(1);
+    change();
+    await turn();
+    expect(written).toHaveLength(2);
+    expect(written).not.toContain(resetFrame);
+    stream.close();
+  });
+
   test("takes one request for another view ahead, and reports when it can take more", async () => {
     const opened = open({ hasRoom: () => false });
     const { stream } = opened;

@@ -153,8 +153,8 @@ export class WatchStream<Request> {
   }
 
   /** True if the request asks for more batches of the view in progress. */
-  #isSameView({ projection, resume }: BatchRequest): boolean {
-    return this.#nextRequest === undefined && resume === undefined && projection === this.#batchRequest?.projection;
+  #isSameView({ projection }: BatchRequest): boolean {
+    return this.#nextRequest === undefined && projection === this.#batchRequest?.projection;
   }
 
   /** Starts the next batch once the sink has drained; changes until then are merged into this batch. */
