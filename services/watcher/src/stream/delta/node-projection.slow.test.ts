@@ -217,7 +217,9 @@ test("a node that hints name gets its own dual-stack endpoint once, and no chang
     hintedNodes: ["n1"],
   });
   store.replace({
-    services: [service({ externalTrafficPolicy: "Local", ports: [servicePort(), servicePort({ ...admin, port: 90 })] })],
+    services: [
+      service({ externalTrafficPolicy: "Local", ports: [servicePort(), servicePort({ ...admin, port: 90 })] }),
+    ],
     slices: [
       slice([endpoint("10.1.0.1", { nodeName: "n1", ports: [admin] })], { name: "a" }),
       slice([dualStack, endpoint("fd00::2", { nodeName: "n2", ports: [httpPort, admin] })], { name: "s" }),
@@ -301,4 +303,24 @@ test("many changes at once are compressed, only for a subscriber that understand
     expect(bytes).toBeLessThan(plainBytes * 0.6);
     expect([...opsOf(nodeProjection(request).between(before, store.snapshot))]).toHaveLength(600);
   }
+});
+
+test("a node is sent no delete for an endpoint of its class that it never had, outside compressed changes", () => {
+  const store = new Store();
+  const pods = (first: number) =>
+    slice(
+      Array.from({ length: 300 }, (_, index) =>
+        endpoint(`10.1.${first}.${index % 256}`, {
+          podName: `web-${first}-${index}`,
+          nodeName: "n2",
+          ports: [{ ...httpPort, port: 8000 + index }],
+          hintedNodes: [index === 0 ? "n1" : "n2"],
+        }),
+      ),
+    );
+  store.replace({ services: [service()], slices: [pods(1)], nodes: [] });
+  const before = store.snapshot;
+  store.apply([{ kind: "put-slice", slice: pods(2) }]);
+  const request = { nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false, takesBatches: true };
+  checkBetween(before, store.snapshot, request);
 });

@@ -151,8 +151,9 @@ function* correctionsOf({ before, after, changed }: OverlayDiff): Iterable<Frame
     const [sharedOld, sharedNow] = [findItem(before.shared, path), findItem(after.shared, path)];
     // The class's changes do not touch this path, and the node's item is the same as before.
     if (isUnchanged(sharedOld, sharedNow) && isUnchanged(old, now)) continue;
-    // Any item at the path will do, because a delete names only the set and the path.
-    const deleted = old ?? sharedNow ?? sharedOld;
+    // Any item at the path will do, because a delete names only the set and the path. If only `sharedOld` exists, the
+    // node never had an item here, and the class's changes delete it.
+    const deleted = old ?? sharedNow;
     if (now !== undefined) yield now.frame;
     else if (deleted !== undefined) yield deleteFrameOf(deleted);
   }
