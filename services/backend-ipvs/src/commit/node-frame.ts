@@ -62,9 +62,14 @@ export class NodeFrame {
     return digest === frame.digest && printed === installed.rules.join("\n") ? "same" : "different";
   }
 
-  /** Records that a frame was installed, and reads its rules in the form in which iptables prints them. */
+  /**
+   * Reads the rules of a frame that was just installed, in the form in which iptables prints them. If another program
+   * has changed them in the meantime, they stay unknown, so that the next sync installs them again.
+   */
   async installed(frame: Frame): Promise<void> {
-    this.#known = { digest: frame.digest, printed: (await this.#read()).rules.join("\n") };
+    const installed = await this.#read();
+    const printed = installed.rules.join("\n");
+    this.#known = looksLike(installed, frame) ? { digest: frame.digest, printed } : undefined;
   }
 
   #read(): Promise<InstalledFrame> {
@@ -148,13 +153,15 @@ export function hasJump({ rules }: Pick<InstalledFrame, "rules">, { table, from,
 
 /**
  * True if the installed rules agree with a frame in the digest that an earlier run recorded, in the jumps, and in the
- * number of rules. The text of the rules cannot be compared with ours, because iptables prints it in a different form.
+ * number of rules in our chains. The text of the rules cannot be compared with ours, because iptables prints it in a
+ * different form. Additional jumps do not count, because an installation would not remove them.
  */
 export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame): boolean {
   // 1 for the rule with the digest.
-  const count = frame.chains.reduce((sum, { rules }) => sum + rules.length, 1) + frame.jumps.length;
+  const count = frame.chains.reduce((sum, { rules }) => sum + rules.length, 1);
+  const isOurs = (rule: string): boolean => frame.chains.some((one) => rule.startsWith(`${one.table} -A ${one.name} `));
   return (
-    installed.rules.length === count &&
+    installed.rules.filter(isOurs).length === count &&
     installed.rules.some((rule) => rule.includes(`"${digestComment(frame)}"`)) &&
     frame.jumps.every((jump) => hasJump(installed, jump))
   );

@@ -39,9 +39,16 @@ export function useKernel(refused: string): ReturnType<typeof useTools> {
     ipset: `case "$1" in save) ${saved} ;; *) ${kept}; sed -n 's/^del/add/p' "$INPUT" > "$0.gone"
 grep -v -x -F -f "$0.gone" "$0.state" > "$0.left"; mv "$0.left" "$0.state" ;; esac; exit 0`,
     ipvsadm: `case "$1" in -S) ${saved} ;; *) ${kept}; ${isRefused} && echo "Invalid operation" >&2 ;; esac; exit 0`,
-    "iptables-save": "exit 0",
-    "iptables-restore": "exit 0",
-    "ip6tables-save": "exit 0",
-    "ip6tables-restore": "exit 0",
+    ...rulesKept("iptables"),
+    ...rulesKept("ip6tables"),
   });
+}
+
+/** Returns tools that print the rules of the last installation as iptables-save does: `-I` becomes `-A`. */
+function rulesKept(name: "iptables" | "ip6tables"): Readonly<Record<string, string>> {
+  const path = `"$(dirname "$0")/${name}.rules"`;
+  return {
+    [`${name}-save`]: `touch ${path}; cat ${path}`,
+    [`${name}-restore`]: `sed -E 's/^-I ([^ ]+)( [0-9]+)? /-A \\1 /' "$INPUT" > ${path}`,
+  };
 }
