@@ -22,8 +22,10 @@ interface RemoveOptions {
  * firewall marks, virtual servers of marks are always removed. An interface with the shared name is ours only if our
  * ipsets record its addresses.
  *
- * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. It continues after a failure, logs each one, and throws the
- * first. The next cleanup can remove the remaining objects, because the ipsets that record virtual servers stay as long
+ * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. If the interface cannot be deleted, everything else stays as
+ * well, and so do the rules of a family whose objects cannot be read: without them, packets to service addresses would
+ * reach the node's own ports. It continues after other failures, logs each one, and throws the first. The next cleanup
+ * can remove the remaining objects, because the ipsets that record virtual servers stay as long
  * as the virtual servers. A kernel without IPVS is not a failure.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
@@ -39,13 +41,9 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
   if (isKubeProxys) log.info("the interface and virtual servers at addresses stay: kube-proxy in ipvs mode has them");
   const isOwnInterface = !isShared || [...reads.values()].some(({ sets }) => sets.has("ADDRESSES"));
   // Addresses are deleted first, so that afterwards no packet can reach the node's own ports through them.
-  const hasNoInterface = await failures.attempt(async () => {
-    if (isOwnInterface && !isKubeProxys) await deleteInterface(runTool, names.interfaceName);
-    return true;
-  });
-  for (const family of families) {
-    const read = reads.get(family);
-    const ourServers = [...(read?.objects.get("server")?.keys() ?? [])];
+  if (isOwnInterface && !isKubeProxys) await deleteInterface(runTool, names.interfaceName);
+  for (const [family, read] of reads) {
+    const ourServers = [...(read.objects.get("server")?.keys() ?? [])];
     const servers = isKubeProxys ? ourServers.filter((server) => parseServer(server)?.kind === "mark") : ourServers;
     const hasNoServers = await failures.attempt(async () => {
       const lines = servers.map((server) => `-D ${server}`);
@@ -55,15 +53,12 @@ export async function removeObjects({ names, runTool, log }: RemoveOptions): Pro
     const isOwn = (chain: string): boolean => chain.startsWith(`${names.prefix}-`);
     const rules = await failures.attempt(() => removeChains(runTool, family, isOwn));
     // The next cleanup needs these records to know which objects are ours.
-    const isKept = (role: SetRole): boolean =>
-      (hasNoServers !== true && serverRecords.has(role)) || (hasNoInterface !== true && role === "ADDRESSES");
-    const sets = [...(read?.sets ?? [])].filter((role) => !isKept(role));
+    const sets = [...read.sets].filter((role) => hasNoServers === true || !serverRecords.has(role));
     await destroySets(
       runTool,
       failures,
       sets.map((role) => setName(names, family, role)),
     );
-    if (read === undefined) continue;
     if (hasNoServers !== true) log.error("some virtual servers could not be deleted: run --cleanup again", { family });
     else if (rules !== undefined)
       log.info("family removed", { family, virtualServers: servers.length, rules, sets: sets.length });
