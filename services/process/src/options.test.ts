@@ -68,3 +68,14 @@ test("an option without a value rejects other values than true and false", () =>
   ]);
   expect(() => command.parse(["--flag=perhaps"], { from: "user" })).toThrow("unknown option '--flag=perhaps'");
 });
+
+test("an alias sets the option, and an invalid value of it is reported", () => {
+  const errors: string[] = [];
+  const parse = (...args: string[]) =>
+    addOptions(new Command().exitOverride().configureOutput({ writeErr: (text) => errors.push(text) }), [nodeNameOption])
+      .parse(args, { from: "user" })
+      .opts();
+  expect(parse("--node", "n1")).toEqual({ nodeName: "n1" });
+  expect(() => parse("--node", "")).toThrow();
+  expect(errors.join("")).toContain("option '--node <name>' argument '' is invalid. a node name must not be empty");
+});

@@ -88,15 +88,12 @@ export function describeOption(option: Option): string {
   return notes.length === 0 ? description : `${description} (${notes.join(", ")})`;
 }
 
+/** Adds an option that parses and sets the value of `option` under another name. */
 function addAlias(command: Command, option: Option, alias: string): void {
-  command.addOption(new Option(option.flags.replace(option.long ?? "", alias)).hideHelp());
-  command.on(`option:${alias.slice(2)}`, (text: string) => {
-    command.setOptionValueWithSource(
-      option.attributeName(),
-      option.parseArg?.(text, command.getOptionValue(option.attributeName())) ?? text,
-      "cli",
-    );
-  });
+  const other = new Option(option.flags.replace(option.long ?? "", alias)).hideHelp();
+  other.parseArg = option.parseArg;
+  other.attributeName = () => option.attributeName();
+  command.addOption(other);
 }
 
 /**
