@@ -69,7 +69,10 @@ def _parse_one(text: str, credentials: Credentials) -> Address:
         raise ValueError(f"{text!r} disables TLS, but TLS files are given")
     if credentials.token and not is_tls:
         raise ValueError(f"{text!r} is plain TCP, which would reveal the token: use https:// or a unix socket")
-    return Address(host, int(match[4] or 12090), host if is_tls else "")
+    port = int(match[4] or 12090)
+    if not 1 <= port <= 65535:
+        raise ValueError(f"{text!r} has an invalid port: it must be from 1 to 65535")
+    return Address(host, port, host if is_tls else "")
 
 
 def resolve(named: list[Address], last: Optional[Address]) -> list[Address]:

@@ -498,6 +498,8 @@ def make_certificate(folder: Path, name: str) -> tuple[bytes, bytes]:
         ({"node_name": ""}, "node_name"),
         ({"on_state": None}, "on_state"),
         ({"api": "ftp://a"}, "not an address"),
+        ({"api": "10.0.0.1:0"}, "invalid port"),
+        ({"api": "10.0.0.1:65536"}, "invalid port"),
         ({"api": "10.0.0.1:1", "token_file": "/token"}, "plain TCP"),
         ({"api": "http://a:1", "tls_ca": "/ca"}, "disables TLS"),
         ({"tls_key": "/key"}, "tls_cert"),
