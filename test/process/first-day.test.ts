@@ -49,6 +49,7 @@ describe("a question", () => {
 
 test.each([
   { program: "nft", args: ["--hostname-override", "n1"], says: /--node-name/ },
+  { program: "nft", args: ["--hostname-override=n1"], says: /--node-name/ },
   { program: "callout", args: ["--node-name", "n1", "--callout", "python3 x.py"], says: /--callout-arg/ },
 ])("kpng-$program $args ends at once with the right option", async ({ program, args, says }) => {
   const backend = start(`services/backend-${program}/src/main.ts`, [...args, "--api", none]);

@@ -93,7 +93,7 @@ export function runBackendCommand(
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
     command.configureOutput({
       outputError: (text, write) => {
-        const isOfKubeProxy = text.includes("'--hostname-override'");
+        const isOfKubeProxy = text.includes("'--hostname-override");
         write(isOfKubeProxy ? `${text.trimEnd()}\nHint: the node is named by --node-name\n` : text);
       },
     });
