@@ -71,6 +71,7 @@ describe("the command line", () => {
       '--metrics-bind-address "here" is not an address',
     ],
     [["local", "to-json", "--service-proxy-name", "my proxy"], 2, '"my proxy" is not a label value'],
+    [["api", "--stale-after", "0", "to-api"], 2, '"0" is too short: at least 1s'],
     [["local", "to-nothing"], 2, "unknown command 'to-nothing'"],
     [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],
   ])("%j exits with %i and prints %j", async (args, code, message) => {

@@ -72,7 +72,9 @@ test("an option without a value rejects other values than true and false", () =>
 test("an alias sets the option, and an invalid value of it is reported", () => {
   const errors: string[] = [];
   const parse = (...args: string[]) =>
-    addOptions(new Command().exitOverride().configureOutput({ writeErr: (text) => errors.push(text) }), [nodeNameOption])
+    addOptions(new Command().exitOverride().configureOutput({ writeErr: (text) => errors.push(text) }), [
+      nodeNameOption,
+    ])
       .parse(args, { from: "user" })
       .opts();
   expect(parse("--node", "n1")).toEqual({ nodeName: "n1" });

@@ -91,7 +91,7 @@ export function describeOption(option: Option): string {
 /** Adds an option that parses and sets the value of `option` under another name. */
 function addAlias(command: Command, option: Option, alias: string): void {
   const other = new Option(option.flags.replace(option.long ?? "", alias)).hideHelp();
-  other.parseArg = option.parseArg;
+  if (option.parseArg !== undefined) other.parseArg = option.parseArg;
   other.attributeName = () => option.attributeName();
   command.addOption(other);
 }

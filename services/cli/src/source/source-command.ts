@@ -3,7 +3,7 @@ import { type DecodeOptions, defaultNodeLabels, makeDecodeOptions } from "@kpng/
 import type { KubeConnection } from "@kpng/source/kube/connection.ts";
 import { standardStaleAfterMs } from "@kpng/source/probe-server.ts";
 import type { ClusterSink, Source } from "@kpng/source/source.ts";
-import type { Command } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
 /** A command that reads the cluster's objects from some source: `kpng NAME to-…`. */
@@ -79,7 +79,12 @@ export function decodeOptionsOf(options: Options): DecodeOptions {
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",
   isExpert: true,
-  description: "time without an answer of the server after which the state counts as out of date",
-  parse: parseDurationMs,
+  description: "time without an answer of the server after which the state counts as out of date; at least 1s",
+  parse: (text) => {
+    const durationMs = parseDurationMs(text);
+    // The server is asked three times in this period.
+    if (durationMs < 1_000) throw new InvalidArgumentError(`"${text}" is too short: at least 1s`);
+    return durationMs;
+  },
   default: standardStaleAfterMs,
 };
