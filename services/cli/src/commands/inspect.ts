@@ -7,7 +7,13 @@ import { clusterOptions, namesCluster } from "../context/cluster-options.ts";
 import type { Options } from "../context/command-context.ts";
 import { readApiClient } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
-import { type InspectCommand, type Replica, withPlainErrors, withRequestErrors } from "../inspect/client.ts";
+import {
+  type InspectCommand,
+  type Replica,
+  withDeadline,
+  withPlainErrors,
+  withRequestErrors,
+} from "../inspect/client.ts";
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { analyzeCommand } from "../inspect/findings.ts";
@@ -35,7 +41,7 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
       });
       if (replicas === undefined) return;
       const names = replicas.map(({ api }) => api).join(", ");
-      await withRequestErrors(names, signal, () => work(replicas)).finally(() => closeAll(replicas));
+      await withRequestErrors(names, signal, () => work(withDeadline(replicas))).finally(() => closeAll(replicas));
     };
     return makeInspectCommand(
       command,

@@ -43,6 +43,22 @@ export interface Replica {
   close?(): void;
 }
 
+/**
+ * Limits each unary call to a replica to `limitMs`, in milliseconds, so that one that hangs cannot hold back the answers
+ * of the others. A single replica has no limit, because nothing else could answer.
+ */
+export function withDeadline(replicas: readonly Replica[], limitMs = 10_000): readonly Replica[] {
+  if (replicas.length === 1) return replicas;
+  return replicas.map((replica) => ({
+    ...replica,
+    transport: {
+      unary: (method, signal, timeoutMs = limitMs, ...rest) =>
+        replica.transport.unary(method, signal, timeoutMs, ...rest),
+      stream: (...call) => replica.transport.stream(...call),
+    },
+  }));
+}
+
 /** Client of a watcher's inspect API. */
 export type InspectClient = Client<typeof InspectService>;
 

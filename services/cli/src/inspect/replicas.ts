@@ -4,6 +4,7 @@ import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import {
   GetStatusResponseSchema,
+  ListChangesRequestSchema,
   ListChangesResponseSchema,
   ListFindingsResponseSchema,
   ListNodesRequestSchema,
@@ -13,7 +14,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { type Replica, requestFailure } from "./client.ts";
+import { pageSize, type Replica, requestFailure } from "./client.ts";
 import { terminalText, timestampMs } from "./print/text.ts";
 
 /**
@@ -45,7 +46,7 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
       checkRevision(request);
       // Do not let replicas filter by state: to each of them, most nodes are absent.
       const states = isMessage(request, ListNodesRequestSchema) ? request.states : [];
-      const unselected = states.length === 0 ? request : { ...request, states: [] };
+      const unselected = states.length === 0 ? request : { ...request, states: [], pageSize };
       const results = await Promise.allSettled(
         replicas.map(async ({ api, transport }) => {
           const ask = (pageToken: string) => {
@@ -65,6 +66,11 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
         if (reason !== undefined) warn(`${api} does not answer: ${requestFailure(ConnectError.from(reason))}`);
       }
       join(method.output, [answer, ...others], states, warn);
+      if (isMessage(answer.message, ListChangesResponseSchema) && isMessage(request, ListChangesRequestSchema))
+        answer.message.changes.length = Math.min(
+          answer.message.changes.length,
+          request.pageSize || Number.POSITIVE_INFINITY,
+        );
       return answer.response;
     },
     stream(...call) {

@@ -159,7 +159,7 @@ Examples:
         const changes = await readChanges(client, status);
         const findings = await client.listFindings({});
         const lines = [...totals(status, Date.now()), ...(findings.errorCount === 0 ? [] : findingLines(findings))];
-        printScreen(terminalText(formatScreen(lines, nodes, changes)));
+        printScreen(terminalText(formatScreen(lines, nodes.slice(0, maxRows), changes)));
         if (!process.stdout.isTTY) return true;
       }
       return true;

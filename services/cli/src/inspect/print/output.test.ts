@@ -1,8 +1,11 @@
 import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { NodeSchema, Protocol, ServiceSchema, TrafficPolicy } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
+import { changeTable } from "../changes.ts";
 import { endpointTable } from "../endpoints.ts";
 import { serviceTable } from "../services.ts";
 import { loadYaml, parseOutputFormat, printMessage, printRows, readOutputOptions, WatchPrinter } from "./output.ts";
@@ -129,4 +132,17 @@ test("rows are sorted by a field of their JSON, and an unknown field is refused"
   expect(sorted(".name").split("\n")[0]).toBe("service/kube-system/dns");
   expect(sorted("{.clusterIps[0]}").split("\n")[0]).toBe("service/kube-system/dns");
   expect(() => sorted(".nothing")).toThrow('--sort-by ".nothing": no row has this field');
+});
+
+test("durations are sorted by value", () => {
+  const parts: string[] = [];
+  const output = {
+    format: parseOutputFormat("json"),
+    sortBy: ".stages.total.max",
+    write: (part: string) => parts.push(part),
+  };
+  const change = (revision: bigint, ms: number) =>
+    create(ChangeSchema, { revision, stages: { total: { max: durationFromMs(ms) } } });
+  printRows(changeTable, [change(1n, 12_000), change(2n, 3_000), create(ChangeSchema, { revision: 3n })], output);
+  expect(JSON.parse(parts.join("")).items.map((item: { revision: number }) => item.revision)).toEqual([3, 2, 1]);
 });

@@ -115,7 +115,10 @@ export function printMessage<D extends DescMessage>(schema: D, message: MessageS
   else printMessages(schema, [message], output);
 }
 
-/** Sorts rows by a field: numbers by value, everything else as text. Rows with equal fields keep their order. */
+/**
+ * Sorts rows by a field: numbers and durations by value, everything else as text. Rows with equal fields keep their
+ * order.
+ */
 function sortRows<D extends DescMessage>(
   schema: D,
   rows: readonly MessageShape<D>[],
@@ -126,7 +129,12 @@ function sortRows<D extends DescMessage>(
   if (rows.length > 0 && [...keys.values()].every((key) => key === undefined)) {
     throw new ProcessError("BAD_OPTION", `--sort-by "${path}": no row has this field; see -o json`);
   }
-  return rows.toSorted((one, other) => compareKeys(keys.get(one), keys.get(other)));
+  const areDurations = [...keys.values()].every((key) => key === undefined || /^-?\d+(\.\d+)?s$/.test(String(key)));
+  const keyOf = (row: MessageShape<D>): JsonValue | undefined => {
+    const key = keys.get(row);
+    return areDurations && key !== undefined ? Number.parseFloat(String(key)) : key;
+  };
+  return rows.toSorted((one, other) => compareKeys(keyOf(one), keyOf(other)));
 }
 
 /** Returns the value at a path of field names and indexes: `.ports[0].port`, optionally in braces as in kubectl. */
