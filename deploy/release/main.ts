@@ -3,6 +3,7 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { architectures, makeExecutable } from "./executables.ts";
 import {
+  makeChart,
   makeGoModule,
   makeImages,
   makeManifests,
@@ -54,6 +55,7 @@ function makeRelease(): void {
     if (values.images === true) step("images", () => makeImages(release));
     step("notes", () => makeNotes(release));
     step("manifests", () => makeManifests(release));
+    step("chart", () => makeChart(release));
     step("Go module", () => makeGoModule(release));
     step("Python package", () => attempt(() => makePythonPackage(release)));
     const bundle = step("npm packages", () => makeNpmPackages(release));

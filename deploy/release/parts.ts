@@ -52,6 +52,13 @@ export function makeManifests(release: Release): void {
   archive(release, join(stage, name), join(out, `${name}.tar.gz`));
 }
 
+/** Writes the Helm chart. Its name is not that of `helm package`, which the npm package has. */
+export function makeChart(release: Release): void {
+  const folder = join(release.stage, "chart/kpng");
+  cpSync(join(release.stage, "deploy/helm/kpng"), folder, { recursive: true });
+  archive(release, folder, join(release.out, `kpng-chart-${release.version}.tgz`));
+}
+
 function introduction(backend: string, version: string): string {
   return `# kpng ${version}: the watchers and kpng-${backend}, from ${resourcesOf(backend).join(" and ")} in deploy/kubernetes.
 # Before it is applied, the cluster needs nodes with the label node-role.kubernetes.io/kpng-watcher, the ConfigMaps kpng
@@ -92,19 +99,25 @@ export function makePythonPackage(release: Release): void {
   }
 }
 
-/** Writes the images as OCI archives, each with all architectures. NODE_IMAGE is an argument of the Dockerfile. */
+/**
+ * Writes the images as OCI archives, each with all architectures, under the names that the manifests ask for. NODE_IMAGE
+ * is an argument of the Dockerfile, or `oci-layout://FOLDER:TAG` for a machine without a registry.
+ */
 export function makeImages({ stage, out, version, commit, epoch }: Release): void {
-  const dockerfile = "deploy/images/Dockerfile";
-  const targets = readFileSync(join(stage, dockerfile), "utf8").matchAll(/^FROM base AS (\w+)$/gm);
-  const node = process.env.NODE_IMAGE === undefined ? [] : [`NODE_IMAGE=${process.env.NODE_IMAGE}`];
-  const values = [`VERSION=${version}`, `REVISION=${commit}`, `SOURCE_DATE_EPOCH=${epoch}`, ...node];
-  const args = values.flatMap((value) => ["--build-arg", value]);
+  const path = "deploy/images/Dockerfile";
+  const dockerfile = readFileSync(join(stage, path), "utf8");
+  const targets = dockerfile.matchAll(/^FROM base AS (\w+)$/gm);
+  const values = [`VERSION=${version}`, `REVISION=${commit}`, `SOURCE_DATE_EPOCH=${epoch}`];
+  const args = ["--platform=linux/amd64,linux/arm64", "--provenance=false", `--file=${path}`];
+  const node = process.env.NODE_IMAGE;
+  const [, usual = ""] = /^ARG NODE_IMAGE=(.+)$/m.exec(dockerfile) ?? [];
+  if (node?.startsWith("oci-layout://") === true) args.push(`--build-context=${usual}=${node}`);
+  else if (node !== undefined) values.push(`NODE_IMAGE=${node}`);
+  args.push(...values.map((value) => `--build-arg=${value}`));
   for (const [, target = ""] of targets) {
-    const output = `type=oci,dest=${join(out, `kpng-${target}-${version}.oci.tar`)},rewrite-timestamp=true`;
-    const platforms = ["--platform=linux/amd64,linux/arm64", "--provenance=false", `--output=${output}`];
-    run(["docker", "buildx", "build", "--file", dockerfile, "--target", target, ...args, ...platforms, "."], {
-      cwd: stage,
-    });
+    const [name, file] = [`kpng-${target}:${version}`, join(out, `kpng-${target}-${version}.oci.tar`)];
+    const output = `--output=type=oci,name=${name},dest=${file},rewrite-timestamp=true`;
+    run(["docker", "buildx", "build", ...args, `--target=${target}`, output, "."], { cwd: stage });
   }
 }
 

@@ -1,6 +1,6 @@
 import {
   chmodSync,
-  cpSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -10,7 +10,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { run } from "./tools.ts";
 
 export const repository = resolve(import.meta.dirname, "../..");
@@ -35,7 +35,9 @@ export function makeStage(version: string): string {
   });
   for (const path of listed.split("\0").filter((each) => each !== "" && existsSync(join(repository, each)))) {
     const [from, to] = [join(repository, path), join(stage, path)];
-    cpSync(from, to);
+    mkdirSync(dirname(to), { recursive: true });
+    // Links of the chart lead to files of the manifests, whose contents its archive has.
+    copyFileSync(from, to);
     // Modes of a clone depend on the user's umask, and the wheel contains them.
     chmodSync(to, (statSync(from).mode & 0o100) === 0 ? 0o644 : 0o755);
   }
@@ -89,6 +91,7 @@ function setVersions(stage: string, version: string): void {
   };
   rewrite("package-lock.json", inJson(updateLock));
   rewrite("clients/python/pyproject.toml", (text) => text.replace(`version = "${present}"`, `version = "${version}"`));
+  rewrite("deploy/helm/kpng/Chart.yaml", (text) => text.replaceAll(/(?<=^(?:appVersion|version): ).+$/gm, version));
   const isTag = new RegExp(`(kpng-[a-z]+:|newTag: )${RegExp.escape(present)}$`, "gm");
   for (const path of findManifests(stage).filter((each) => readFileSync(join(stage, each), "utf8").search(isTag) >= 0))
     rewrite(path, (text) => text.replaceAll(isTag, `$1${version}`));

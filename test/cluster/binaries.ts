@@ -33,7 +33,7 @@ export async function findBinaries<const P extends Program>(programs: readonly P
 }
 
 /** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
-export type Program = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool" | "helm";
+export type Program = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool" | "helm" | "buildkitd" | "buildx";
 type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
 type ClusterProgram =
   | "kubelet"
@@ -83,7 +83,7 @@ async function build(program: Program, folder: string): Promise<void> {
   // Program under a temporary name and renamed, so that an interrupted build leaves no program.
   const unfinished = join(folder, `.${program}.${process.pid}`);
   try {
-    await run("go", [...command, "-ldflags=-s -w", "-o", unfinished, ...targets], {
+    await run("go", [...command, `-ldflags=-s -w${versionFlags(program)}`, "-o", unfinished, ...targets], {
       cwd: join(import.meta.dirname, module),
       // Without C a program is static, so that it runs in images too. All do without, because packages that are
       // compiled with and without C cannot be shared.
@@ -97,6 +97,16 @@ async function build(program: Program, folder: string): Promise<void> {
     throw new Error(`cannot build ${program} from its Go module (${reasonOf(cause)}): ${remedy}`, { cause });
   }
   say(`built ${program} in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`);
+}
+
+/** Flags of Go's linker that give the API server its version, for which Helm asks. */
+function versionFlags(program: Program): string {
+  if (program !== "kube-apiserver") return "";
+  const modules = readFileSync(join(moduleFolder(program), "go.mod"), "utf8");
+  const [, version = "", major, minor] = /^\s*k8s\.io\/kubernetes (v(\d+)\.(\d+)\.\d+)$/m.exec(modules) ?? [];
+  const values = { gitVersion: version, gitMajor: major, gitMinor: minor };
+  const set = Object.entries(values).map(([name, value]) => ` -X k8s.io/component-base/version.${name}=${value}`);
+  return set.join("");
 }
 
 /** Where a program comes from. */
@@ -116,6 +126,10 @@ function sourceOf(program: Program): Source {
       return { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] };
     case "helm":
       return { module: "../manifests/helm", targets: ["helm.sh/helm/v4/cmd/helm"] };
+    case "buildkitd":
+      return { module: buildModule, targets: ["github.com/moby/buildkit/cmd/buildkitd"] };
+    case "buildx":
+      return { module: buildModule, targets: ["github.com/docker/buildx/cmd/buildx"] };
     case "promtool": {
       // Builds only the service discovery that our configuration uses.
       const tags = "remove_all_sd,enable_kubernetes_sd";
@@ -147,6 +161,9 @@ function sourceOf(program: Program): Source {
 /** Go module of the programs of a whole cluster. */
 const clusterModule = "../e2e/programs/kubernetes";
 
+/** Go module of what builds images. */
+const buildModule = "../deploy/buildkit";
+
 function cacheRoot(): string {
   return testCache("control-plane");
 }
@@ -159,7 +176,7 @@ function pathOf(program: Program): string {
 function cacheFolder(program: Program): string {
   const { module } = sourceOf(program);
   const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;
-  const hash = createHash("sha256");
+  const hash = createHash("sha256").update(versionFlags(program));
   const sources = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/{main,*_test}.go`], { cwd: import.meta.dirname });
   for (const source of sources.toSorted()) hash.update(source).update(readFileSync(join(import.meta.dirname, source)));
   return join(cacheRoot(), hash.digest("hex").slice(0, 16));

@@ -62,33 +62,43 @@ export async function importImage(
  * that Docker's cache holds.
  */
 async function makeBaseImage(docker: DockerDaemon): Promise<string> {
-  // From bin/npm-cli.js of the package.
-  const npm = dirname(dirname(realpathSync(findProgram("npm") ?? "npm")));
+  const npm = findNpm();
   const inputs = [...packages, process.version, readFileSync(join(npm, "package.json"), "utf8"), weekOf(Date.now())];
   const name = `kpng-test-base:${createHash("sha256").update(inputs.join("\n")).digest("hex").slice(0, 16)}`;
   if ((await docker.docker("images", "--quiet", name)) !== "") return name;
   const work = mkdtempSync(join(tmpdir(), "kpng-base-"));
   const files = join(work, "root");
   try {
-    unpackDebian(files, packages);
-    for (const path of settings.filter((each) => existsSync(each)))
-      cpSync(path, join(files, path), { recursive: true, dereference: true });
-    mkdirSync(join(files, "usr/local/bin"), { recursive: true });
-    cpSync(process.execPath, join(files, "usr/local/bin/node"), { dereference: true });
-    cpSync(npm, join(files, "usr/local/lib/node_modules/npm"), { recursive: true });
-    symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", join(files, "usr/local/bin/npm"));
-    const changes = [];
-    const certificates = process.env.NODE_EXTRA_CA_CERTS;
-    if (certificates !== undefined) {
-      mkdirSync(dirname(join(files, certificates)), { recursive: true });
-      cpSync(certificates, join(files, certificates), { dereference: true });
-      changes.push(`ENV NODE_EXTRA_CA_CERTS=${certificates}`);
-    }
-    await importImage(docker, files, name, changes);
+    await importImage(docker, files, name, fillBase(files));
   } finally {
     rmSync(work, { recursive: true });
   }
   return name;
+}
+
+/**
+ * Fills a folder with what the build stages of the Dockerfile need: Debian packages, Node.js and npm, and the settings of
+ * this machine for registries. Returns instructions of a Dockerfile that belong to it.
+ */
+export function fillBase(folder: string): readonly string[] {
+  unpackDebian(folder, packages);
+  for (const path of settings.filter((each) => existsSync(each)))
+    cpSync(path, join(folder, path), { recursive: true, dereference: true });
+  mkdirSync(join(folder, "usr/local/bin"), { recursive: true });
+  cpSync(process.execPath, join(folder, "usr/local/bin/node"), { dereference: true });
+  cpSync(findNpm(), join(folder, "usr/local/lib/node_modules/npm"), { recursive: true });
+  symlinkSync("../lib/node_modules/npm/bin/npm-cli.js", join(folder, "usr/local/bin/npm"));
+  const certificates = process.env.NODE_EXTRA_CA_CERTS;
+  if (certificates === undefined) return [];
+  mkdirSync(dirname(join(folder, certificates)), { recursive: true });
+  cpSync(certificates, join(folder, certificates), { dereference: true });
+  return [`ENV NODE_EXTRA_CA_CERTS=${certificates}`];
+}
+
+/** Returns the folder of the package npm. */
+function findNpm(): string {
+  // The program is bin/npm-cli.js.
+  return dirname(dirname(realpathSync(findProgram("npm") ?? "npm")));
 }
 
 function weekOf(ms: number): string {

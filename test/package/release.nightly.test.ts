@@ -1,9 +1,11 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { reasonOf } from "@kpng/process/log.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { findProgram } from "../deploy/docker-daemon.ts";
+import { type ImageBuilder, startImageBuilder } from "../deploy/image-builder.ts";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { findKubectl } from "../manifests/find-kubectl.ts";
 
@@ -18,13 +20,23 @@ const release = join(folder, "release");
 const tools = join(folder, "tools");
 /** Reason why no release could be made; undefined if it could. */
 let obstacle: string | undefined;
+/** Reason why it has no images; undefined if it has. */
+let noImages: string | undefined;
 let log = "";
 
+interface ImageIndex {
+  readonly manifests: readonly {
+    readonly digest: string;
+    readonly annotations?: Readonly<Record<string, string>>;
+    readonly platform?: { readonly architecture: string };
+  }[];
+}
+
 /** Makes a release of the working tree, and returns what it printed. */
-function makeRelease(to: string): { readonly status: number | null; readonly stderr: string } {
+function makeRelease(to: string, builder?: ImageBuilder): { readonly status: number | null; readonly stderr: string } {
   const path = `${dirname(kubectl ?? "")}:${process.env.PATH}`;
-  const args = ["deploy/release/main.ts", version, to, "--allow-dirty"];
-  return spawnSync(process.execPath, args, { encoding: "utf8", env: { ...process.env, PATH: path } });
+  const args = ["deploy/release/main.ts", version, to, "--allow-dirty", ...(builder === undefined ? [] : ["--images"])];
+  return spawnSync(process.execPath, args, { encoding: "utf8", env: { ...process.env, ...builder?.env, PATH: path } });
 }
 
 /** Runs the unpacked executable of this architecture without Node.js on the PATH. */
@@ -42,10 +54,13 @@ function cannot(reason: string): void {
   obstacle = reason;
 }
 
-beforeAll(() => {
+beforeAll(async () => {
   if (kubectl === undefined) return cannot("no kubectl");
   if (findProgram("xz") === undefined) return cannot("no xz");
-  const { status, stderr } = makeRelease(release);
+  const builder = await startImageBuilder(join(folder, "builder")).catch(reasonOf);
+  if (typeof builder === "string") noImages = builder;
+  const { status, stderr } = makeRelease(release, typeof builder === "string" ? undefined : builder);
+  if (typeof builder !== "string") await builder[Symbol.asyncDispose]();
   if (status !== 0 && /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH/.test(stderr))
     return cannot(`the npm registry is not reachable: ${stderr}`);
   if (status !== 0) throw new Error(stderr);
@@ -69,10 +84,11 @@ test("a release has every part, in its version, and sums that match", (context) 
     ...["kpng", "kpng-backend-kit", "kpng-watcher"].map((name) => `${name}-${version}.tgz`),
     ...["x64", "arm64"].map((architecture) => `kpng-${version}-linux-${architecture}.tar.xz`),
     ...["go", "kubernetes"].map((name) => `kpng-${name}-${version}.tar.gz`),
+    `kpng-chart-${version}.tgz`,
     ...backends.map((name) => `install-${name}.yaml`),
   ];
   const isPython = (name: string): boolean => /\.whl$|^kpng-[\d.]+\w*\.tar\.gz$/.test(name);
-  const names = readdirSync(release);
+  const names = readdirSync(release).filter((name) => !name.endsWith(".oci.tar"));
   expect(names.filter((name) => !isPython(name)).toSorted()).toEqual(expected.toSorted());
   // A machine without Python's venv skips this part.
   expect(names.filter(isPython), log).toHaveLength(log.includes("WITHOUT") ? 0 : 2);
@@ -80,6 +96,35 @@ test("a release has every part, in its version, and sums that match", (context) 
   for (const name of backends) {
     const images = readFileSync(join(release, `install-${name}.yaml`), "utf8").match(/(?<= image: ).*/g);
     expect(new Set(images)).toEqual(new Set([`kpng-${name}:${version}`, `kpng-watcher:${version}`]));
+  }
+});
+
+test("each image is for both architectures, and has the name that the manifests ask for", (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  context.skip(noImages !== undefined, noImages);
+  const targets = ["callout", "ebpf", "iptables", "ipvs", "json", "nft", "userspace", "watcher"];
+  const files = readdirSync(release).filter((name) => name.endsWith(".oci.tar"));
+  expect(files.toSorted()).toEqual(targets.map((name) => `kpng-${name}-${version}.oci.tar`));
+  for (const [index, file] of files.entries()) {
+    const read = (...args: readonly string[]): Buffer =>
+      execFileSync("tar", [...args, `--file=${join(release, file)}`], { maxBuffer: 1 << 28 });
+    const parse = <Content>(path: string): Content =>
+      JSON.parse(String(read("--extract", "--to-stdout", path))) as Content;
+    const blob = (digest: string): string => `blobs/${digest.replace(":", "/")}`;
+    const [named] = parse<ImageIndex>("index.json").manifests;
+    expect(named?.annotations?.["io.containerd.image.name"]).toBe(
+      `docker.io/library/kpng-${targets[index]}:${version}`,
+    );
+    const images = parse<ImageIndex>(blob(named?.digest ?? "")).manifests;
+    expect(images.map(({ platform }) => platform?.architecture)).toEqual(["amd64", "arm64"]);
+    for (const { digest, platform } of images) {
+      const { layers } = parse<{ readonly layers: readonly { readonly digest: string }[] }>(blob(digest));
+      const contents = layers.map((layer) =>
+        execFileSync("tar", ["--list", "--gzip"], { input: read("--extract", "--to-stdout", blob(layer.digest)) }),
+      );
+      const cpu = platform?.architecture === "amd64" ? "x64" : "arm64";
+      expect(contents.join(""), file).toContain(`linux_${cpu}/koffi.node\n`);
+    }
   }
 });
 
@@ -129,6 +174,8 @@ test("a second release has the same bytes", { timeout: releaseLimitMs }, (contex
   const again = join(folder, "again");
   const { status, stderr } = makeRelease(again);
   expect(status, stderr).toBe(0);
-  const sums = (path: string): string => readFileSync(join(path, "SHA256SUMS"), "utf8");
+  // Images contain the current packages of Debian, and the list of packages has their digests.
+  const sums = (path: string): string =>
+    readFileSync(join(path, "SHA256SUMS"), "utf8").replaceAll(/.*\.(?:oci\.tar|spdx\.json)\n/g, "");
   expect(sums(again)).toBe(sums(release));
 });
