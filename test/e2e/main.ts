@@ -4,9 +4,11 @@ import { startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { moveAll } from "./instead/move.ts";
 import { recover } from "./instead/recovery.ts";
-import { backendOf, help, type Options, type ProxyName, parseOptions } from "./options.ts";
+import { upgradeAndRollBack } from "./instead/upgrade.ts";
+import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
-import { archivesFor, installProxy } from "./proxy/install.ts";
+import { installProxy, isKubeProxy, type KubeProxy } from "./proxy/install.ts";
+import { type Installation, installationOfRelease, installationOfSources } from "./proxy/installation.ts";
 import { findPrograms, needsGuest, whyNoCluster, whyNoProxy } from "./requirements.ts";
 import type { TestResult } from "./suite/report.ts";
 import { runTests } from "./suite/run-tests.ts";
@@ -38,34 +40,39 @@ async function main(): Promise<void> {
 }
 
 /** Runs Kubernetes' tests with one proxy on a new cluster, or what runs instead, which has no results. */
-async function runProxy(
-  proxy: ProxyName,
-  paths: ProgramPaths,
-  { families, nodeCount, keep, selection, instead }: Options,
-): Promise<readonly TestResult[]> {
-  const images = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
+async function runProxy(proxy: ProxyName, paths: ProgramPaths, options: Options): Promise<readonly TestResult[]> {
+  const { families, nodeCount, keep, selection, instead, release, helm, upgradeFrom } = options;
+  const find = (folder: string | undefined): KubeProxy | Promise<Installation> => {
+    if (isKubeProxy(proxy)) return proxy;
+    return folder === undefined ? installationOfSources(proxy) : installationOfRelease(folder, proxy, helm);
+  };
+  const installation = await find(release);
+  const former = upgradeFrom === undefined ? undefined : await find(upgradeFrom);
+  const archives = [installation, former].flatMap((each) => (typeof each === "object" ? each.archives : []));
+  const images = { tests: await makeTestImages(paths), proxy: archives };
   const inGuest = needsGuest(proxy);
   const startedMs = performance.now();
   const cluster = await startCluster({ paths, images, families, nodeCount, keepsLogs: keep, inGuest });
+  const say = (text: string): void => void process.stderr.write(`e2e: ${proxy}: ${text}\n`);
+  const install = async (which: KubeProxy | Installation): Promise<void> => {
+    const { nodesMs, dnsMs } = await installProxy(which, cluster, paths);
+    const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
+    say(`from the beginning of the installation until they worked: ${times}`);
+  };
   try {
     const startMs = performance.now() - startedMs;
-    process.stderr.write(
-      `e2e: ${proxy}: ${nodeCount} nodes are ready after ${inSeconds(startMs)}; files in ${cluster.folder}\n`,
-    );
-    if (instead === "move") {
-      await moveAll(cluster, paths);
+    say(`${nodeCount} nodes are ready after ${inSeconds(startMs)}; files in ${cluster.folder}`);
+    if (instead === "move" && typeof installation === "object") {
+      await moveAll(cluster, paths, installation);
       return [];
     }
-    const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
-    const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
-    process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
-    const backend = backendOf(proxy);
-    if (instead === "recovery" && backend !== undefined) {
-      await recover(cluster, backend);
-      return [];
-    }
+    await install(former ?? installation);
     // Everything takes longer in a guest, and more tests at the same time would reach their time limits.
-    return await runTests(cluster, paths, { selection, testsPerCore: inGuest ? 2 : 4 });
+    if (instead === undefined || typeof installation === "string")
+      return await runTests(cluster, paths, { selection, testsPerCore: inGuest ? 2 : 4 });
+    if (instead === "recovery") await recover(cluster, installation.backend);
+    else if (typeof former === "object") await upgradeAndRollBack(cluster, former, installation);
+    return [];
   } finally {
     await cluster.stop();
   }

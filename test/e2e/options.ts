@@ -14,8 +14,14 @@ export interface Options {
   readonly families: Families;
   readonly nodeCount: number;
   readonly keep: boolean;
+  /** Folder of the release that is installed; undefined for the sources of this repository. */
+  readonly release: string | undefined;
+  /** Whether the release is installed by its Helm chart, otherwise by its manifests. */
+  readonly helm: boolean;
+  /** Folder of the release that is installed first, for `upgrade`. */
+  readonly upgradeFrom: string | undefined;
   /** What runs instead of Kubernetes' tests. */
-  readonly instead: "move" | "recovery" | undefined;
+  readonly instead: "move" | "recovery" | "upgrade" | undefined;
 }
 
 const familiesByName: Readonly<Record<string, Families>> = {
@@ -27,7 +33,7 @@ const familiesByName: Readonly<Record<string, Families>> = {
 export const help = `Usage: npm run e2e -- --backend NAME[,NAME…] [OPTION…]
 
 Runs Kubernetes' own tests of Services on a cluster that it starts on this machine. kpng is installed from the manifests
-and images of this repository. Prints a table in Markdown. Needs root on Debian, and Go 1.26; ten minutes for each
+and images of this repository. Prints a table in Markdown. Needs root on Debian, and Go 1.26; eleven minutes for each
 backend, and half an hour more the first time.
 
   --backend NAME   ${proxyNames.join(", ")};
@@ -38,6 +44,11 @@ backend, and half an hour more the first time.
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
   --move           instead of these tests, with ipvs: move all nodes from kube-proxy's ipvs mode to kpng-ipvs and back,
                    with the commands of the guide, and check that all connections succeed
+  --release FOLDER install the files of a release, made by \`npm run release -- VERSION FOLDER --images\`
+  --helm           with --release: install its Helm chart instead of its manifests
+  --upgrade-from FOLDER
+                   with --release, instead of these tests: install this release, upgrade it to the other and roll back, and
+                   check that all connections succeed, 50 each second
   --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
   --nodes NUMBER   nodes, 2 to 9 (default 3)
   --keep           keep the logs of the cluster, and print their folder
@@ -54,6 +65,9 @@ export function parseOptions(args: readonly string[]): Options | undefined {
       quick: { type: "boolean", default: false },
       recovery: { type: "boolean", default: false },
       move: { type: "boolean", default: false },
+      release: { type: "string" },
+      helm: { type: "boolean", default: false },
+      "upgrade-from": { type: "string" },
       family: { type: "string", default: "ipv4" },
       nodes: { type: "string", default: "3" },
       keep: { type: "boolean", default: false },
@@ -65,6 +79,11 @@ export function parseOptions(args: readonly string[]): Options | undefined {
   if (proxies.length === 0) throw new Error(`--backend is needed: ${proxyNames.join(", ")}`);
   if (values.recovery && proxies.some((name) => backendOf(name) === undefined))
     throw new Error("--recovery is for the backends of kpng");
+  const { release, helm, "upgrade-from": upgradeFrom } = values;
+  if (release === undefined && (helm || upgradeFrom !== undefined))
+    throw new Error("--helm and --upgrade-from need --release");
+  if (release !== undefined && (values.move || proxies.some((name) => backendOf(name) === undefined)))
+    throw new Error("--release is for the backends of kpng, without --move");
   if (values.move && proxies.some((name) => name !== "ipvs")) throw new Error("--move is for ipvs");
   const families = familiesByName[values.family];
   if (families === undefined) throw new Error(`--family ${values.family}: expected ipv4, ipv6 or dual`);
@@ -78,7 +97,10 @@ export function parseOptions(args: readonly string[]): Options | undefined {
     families,
     nodeCount,
     keep: values.keep,
-    instead: values.move ? "move" : values.recovery ? "recovery" : undefined,
+    release,
+    helm,
+    upgradeFrom,
+    instead: values.move ? "move" : values.recovery ? "recovery" : upgradeFrom !== undefined ? "upgrade" : undefined,
   };
 }
 

@@ -4,7 +4,8 @@ import { readBlocks, whereElse } from "../documents/blocks.ts";
 import { type Cluster, startCluster } from "./cluster/cluster.ts";
 import { controlPlaneName } from "./cluster/network.ts";
 import { makeTestImages } from "./images/test-images.ts";
-import { archivesFor, installProxy } from "./proxy/install.ts";
+import { installProxy } from "./proxy/install.ts";
+import { installationOfSources } from "./proxy/installation.ts";
 import { findPrograms, isCached, whyNoCluster } from "./requirements.ts";
 import { runTests } from "./suite/run-tests.ts";
 import { selectTests } from "./suite/selection.ts";
@@ -36,10 +37,11 @@ if (reason !== undefined) {
     const programs = await findPrograms();
     if (programs.kind === "missing") throw new Error(programs.reason);
     const { paths } = programs;
-    const images = { tests: await makeTestImages(paths), proxy: await archivesFor("iptables") };
+    const installation = await installationOfSources("iptables");
+    const images = { tests: await makeTestImages(paths), proxy: installation.archives };
     const cluster = await startCluster({ paths, images, families: ["ipv4"], nodeCount: 2 });
     try {
-      await installProxy("iptables", cluster, paths);
+      await installProxy(installation, cluster, paths);
       await typeGuideCommands(cluster);
       await askThroughApiServer(cluster);
       const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick") });

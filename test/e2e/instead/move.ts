@@ -4,7 +4,8 @@ import { until } from "../../cluster/until.ts";
 import { readBlocks } from "../../documents/blocks.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import type { ProgramPaths } from "../program-paths.ts";
-import { kubeProxyCommand, manifests, prepareCluster, untilServicesWork } from "../proxy/install.ts";
+import { kubeProxyCommand, prepareCluster, untilServicesWork, valuesOf } from "../proxy/install.ts";
+import { applyConfig, type Installation, manifests } from "../proxy/installation.ts";
 import { Probe, timed } from "./probe.ts";
 
 /**
@@ -14,8 +15,10 @@ import { Probe, timed } from "./probe.ts";
  *
  * Errors: a step that does not succeed, connections that failed, or what a proxy has left behind.
  */
-export async function moveAll(cluster: Cluster, paths: ProgramPaths): Promise<void> {
+export async function moveAll(cluster: Cluster, paths: ProgramPaths, { kpng }: Installation): Promise<void> {
   const { kubectl, nodes } = cluster;
+  await prepareCluster(cluster, kpng);
+  await applyConfig(cluster, valuesOf(cluster));
   await installKubeProxyPods(cluster, paths);
   const { patch, move, kustomization } = readDocument(cluster);
   const probe = await Probe.create(cluster, "probe");
@@ -57,7 +60,6 @@ export async function moveAll(cluster: Cluster, paths: ProgramPaths): Promise<vo
 
 /** The container of kube-proxy takes the programs from the node. */
 async function installKubeProxyPods(cluster: Cluster, paths: ProgramPaths): Promise<void> {
-  await prepareCluster(cluster);
   const labels = { "k8s-app": "kube-proxy" };
   const container = {
     name: "kube-proxy",

@@ -47,8 +47,8 @@ export class Probe {
   }
 
   /** Whether the Service answers a node within 2 s. */
-  isAnswered(node: Node): Promise<boolean> {
-    return isAnswered(node, hostAndPort(this.#address, 80));
+  async isAnswered(node: Node): Promise<boolean> {
+    return (await countAnswers(node, hostAndPort(this.#address, 80), 1)) === 1;
   }
 
   /** Waits for an answer and returns how long that took, as `4.2 s`. */
@@ -57,20 +57,24 @@ export class Probe {
   }
 
   /**
-   * Opens a connection from every node each second until `signal` is aborted. Each is accompanied by one to a pod's own
-   * address: if both get no answer, the machine is too busy, not the Service broken.
+   * Opens `perSecond` connections from every node each second until `signal` is aborted. One more each second goes to a
+   * pod's own address: if that gets no answer either, the machine is too busy, not the Service broken.
    *
    * Errors: connections that failed, or a machine too busy for a result.
    */
-  async load(signal: AbortSignal): Promise<string> {
+  async load(signal: AbortSignal, perSecond = 1): Promise<string> {
     const load = { asked: 0, failed: 0, starved: 0 };
     const ask = async (node: Node): Promise<void> => {
       while (!signal.aborted) {
-        const podAddress = this.#podAddresses[load.asked % this.#podAddresses.length] ?? "";
-        load.asked++;
-        const direct = isAnswered(node, hostAndPort(podAddress, port));
-        if (!(await this.isAnswered(node))) (await direct) ? load.failed++ : load.starved++;
-        await sleep(1000);
+        const podAddress = this.#podAddresses[(load.asked / perSecond) % this.#podAddresses.length] ?? "";
+        load.asked += perSecond;
+        const [answered, direct] = await Promise.all([
+          countAnswers(node, hostAndPort(this.#address, 80), perSecond),
+          countAnswers(node, hostAndPort(podAddress, port), 1),
+          sleep(1000),
+        ]);
+        if (direct === 1) load.failed += perSecond - answered;
+        else load.starved += perSecond - answered;
       }
     };
     await Promise.all(this.#cluster.nodes.map(ask));
@@ -82,11 +86,14 @@ export class Probe {
 
 type Node = Cluster["nodes"][number];
 
-function isAnswered(node: Node, address: string): Promise<boolean> {
-  return node.run(["curl", "--silent", "--fail", "--max-time", "2", `http://${address}/hostname`]).then(
-    () => true,
-    () => false,
-  );
+/** Opens `count` connections within a second, and returns how many of them got an answer within 2 s. */
+async function countAnswers(node: Node, address: string, count: number): Promise<number> {
+  const options = ["--silent", "--max-time", "2", "--rate", `${count}/s`, "--header", "Connection: close"];
+  const print = ["--output", "/dev/null", "--write-out", "%{http_code}\\n"];
+  // It fails if one of the connections does.
+  const command = ["sh", "-c", '"$@" || true', "sh", "curl", ...options, ...print];
+  const codes = await node.run([...command, `http://${address}/hostname?[1-${count}]`]);
+  return codes.split("\n").filter((code) => code === "200").length;
 }
 
 /** Returns how long `work` took, as `4.2 s`. */

@@ -6,7 +6,7 @@ import { until } from "../../cluster/until.ts";
 import { staticPodsGuide } from "../../manifests/install-guide.ts";
 import { type Cluster, startControlPlane } from "../cluster/cluster.ts";
 import type { Backend } from "../proxy/images.ts";
-import { manifests } from "../proxy/install.ts";
+import { manifests } from "../proxy/installation.ts";
 import { Probe, timed } from "./probe.ts";
 
 const kubeSystem = "--namespace=kube-system";

@@ -1,16 +1,12 @@
 import { execFile } from "node:child_process";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { promisify } from "node:util";
 import { until } from "../../cluster/until.ts";
 import type { Cluster } from "../cluster/cluster.ts";
 import type { Kubectl } from "../cluster/kubectl.ts";
 import { hostAndPort } from "../cluster/network.ts";
-import type { ProxyName } from "../options.ts";
 import type { ProgramPaths } from "../program-paths.ts";
-import { type Backend, buildImages } from "./images.ts";
-
-/** Folder of the manifests. */
-export const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
+import type { ClusterValues, Installation } from "./installation.ts";
 
 /** Port of the watchers on their nodes. */
 const watcherPort = 12090;
@@ -18,42 +14,34 @@ const watcherPort = 12090;
 /** Number of nodes that run watchers. */
 const watcherCount = 2;
 
-/**
- * Applies kpng's manifests to a cluster, in the steps of docs/install.md, without changes to any of them.
- *
- * Returns when everything is applied; the pods start then.
- */
-async function applyKpng(cluster: Cluster, backend: Backend): Promise<void> {
-  await prepareCluster(cluster);
-  await cluster.kubectl.run(["apply", "--kustomize", join(manifests, "overlays/replace-kube-proxy", backend)]);
+/** Returns what a cluster's administrator decides. */
+export function valuesOf({ addresses, controlPlane }: Cluster): ClusterValues {
+  const watchers = addresses.nodes.slice(0, watcherCount);
+  return {
+    "api-server": `https://${controlPlane.server}`,
+    "cluster-cidr": addresses.podCIDRs.join(","),
+    watchers: watchers.map((node) => `https://${hostAndPort(node.addresses[0] ?? "", watcherPort)}`).join(","),
+  };
 }
 
-/** Applies what a cluster's administrator decides: which nodes run watchers, the addresses, and the certificate. */
-export async function prepareCluster(cluster: Cluster): Promise<void> {
-  const { kubectl, addresses, controlPlane } = cluster;
+/** Labels the nodes that run watchers, and makes their certificate, in the steps of docs/install.md. */
+export async function prepareCluster(cluster: Cluster, kpng: Installation["kpng"]): Promise<void> {
+  const { kubectl, addresses } = cluster;
   const watchers = addresses.nodes.slice(0, watcherCount);
   for (const { name } of watchers) await kubectl.run(["label", "node", name, "node-role.kubernetes.io/kpng-watcher="]);
-  await kubectl.apply([
-    {
-      apiVersion: "v1",
-      kind: "ConfigMap",
-      metadata: { name: "kpng", namespace: "kube-system" },
-      data: {
-        "api-server": `https://${controlPlane.server}`,
-        "cluster-cidr": addresses.podCIDRs.join(","),
-        watchers: watchers.map((node) => `https://${hostAndPort(node.addresses[0] ?? "", watcherPort)}`).join(","),
-      },
-    },
-  ]);
   const names = watchers.flatMap((node) => node.addresses);
-  await applyCertificate(kubectl, join(cluster.folder, "certificates"), names);
+  await applyCertificate(kubectl, kpng, join(cluster.folder, "certificates"), names);
 }
 
 /** Makes the watchers' certificate and applies it, with the commands of docs/install.md. */
-async function applyCertificate(kubectl: Kubectl, folder: string, names: readonly string[]): Promise<void> {
-  const program = resolve(import.meta.dirname, "../../../services/cli/src/main.ts");
+async function applyCertificate(
+  kubectl: Kubectl,
+  [program = "", ...args]: Installation["kpng"],
+  folder: string,
+  names: readonly string[],
+): Promise<void> {
   const options = [...names.flatMap((name) => ["--name", name]), "--folder", folder];
-  await promisify(execFile)(process.execPath, [program, "certificates", "serving", ...options]);
+  await promisify(execFile)(program, [...args, "certificates", "serving", ...options]);
   const [key, cert] = ["key", "crt"].map((suffix) => join(folder, `serving.${suffix}`));
   for (const object of [
     ["secret", "tls", "kpng-watcher-tls", `--key=${key}`, `--cert=${cert}`],
@@ -163,13 +151,10 @@ const kubeProxyModes = {
   "kube-proxy-ipvs": "ipvs",
 } as const;
 
-function isKubeProxy(proxy: ProxyName): proxy is keyof typeof kubeProxyModes {
-  return proxy in kubeProxyModes;
-}
+export type KubeProxy = keyof typeof kubeProxyModes;
 
-/** Returns the archives of the images that a proxy is installed from; none for kube-proxy, which runs without. */
-export async function archivesFor(proxy: ProxyName): Promise<readonly string[]> {
-  return isKubeProxy(proxy) ? [] : buildImages(proxy);
+export function isKubeProxy(proxy: string): proxy is KubeProxy {
+  return proxy in kubeProxyModes;
 }
 
 /** Times from the beginning of an installation, in milliseconds. */
@@ -182,13 +167,17 @@ interface InstallationTimes {
 
 /** Installs a proxy, waits until Services work on every node, and returns how long that took. */
 export async function installProxy(
-  proxy: ProxyName,
+  proxy: Installation | KubeProxy,
   cluster: Cluster,
   paths: ProgramPaths,
 ): Promise<InstallationTimes> {
   const startedMs = performance.now();
-  if (isKubeProxy(proxy)) await startKubeProxy(cluster, paths["kube-proxy"], kubeProxyModes[proxy]);
-  else await applyKpng(cluster, proxy);
+  if (typeof proxy === "string") {
+    await startKubeProxy(cluster, paths["kube-proxy"], kubeProxyModes[proxy]);
+  } else {
+    await prepareCluster(cluster, proxy.kpng);
+    await proxy.apply(cluster, valuesOf(cluster));
+  }
   return untilServicesWork(cluster, startedMs);
 }
 
