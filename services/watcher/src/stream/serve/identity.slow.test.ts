@@ -151,6 +151,19 @@ describe("a client over TLS", () => {
   });
 });
 
+test("an open Watch call does not count as a stream until its client requests a view that it may read", async () => {
+  await serve({ trustsLoopback: true });
+  const watch = watched.dialWatch();
+  const silent = watch.session.request({
+    ":method": "POST",
+    ":path": "/localv1.Sets/Watch",
+    "content-type": "application/grpc+proto",
+  });
+  await once(silent, "response");
+  await watch.received();
+  expect(await watched.metric("kpng_subscribers", { kind: "local" })).toBe(1);
+});
+
 describe("a client over TCP without TLS", () => {
   const dial = (): Transport => createGrpcTransport({ baseUrl: `http://${watched.address}` });
 

@@ -107,7 +107,7 @@ export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, si
 /** Opens a call of localv1.Sets.Watch: registers a subscriber and connects its requests to a `WatchStream`. */
 export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers, refusals } = context;
-  const subscriber = subscribers.add("local", peer, isTool(userAgent));
+  const subscriber = subscribers.make("local", peer, isTool(userAgent));
   let last: { readonly request: NodeViewRequest; readonly projection: Required<Projection> } | undefined;
   const read = (message: WatchReq): BatchRequest | undefined => {
     if (message.Ack !== undefined) {
@@ -120,6 +120,8 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     }
     const request = readLocalRequest(message, proxyNames);
     checkNodeRight(rights, request.nodeName);
+    // Only now, because a client without rights may open a call and send no request.
+    subscriber.open();
     // A request for the same view must have the same projection object; see BatchRequest.
     const isSameView = isDeepStrictEqual(request, last?.request);
     const projection = (isSameView ? last?.projection : undefined) ?? nodeProjection(request);
@@ -141,7 +143,7 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
 /** Opens a call of globalv1.Sets.Watch, which sends the state of the whole cluster to relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers } = context;
-  const subscriber = subscribers.add("global", peer, isTool(userAgent));
+  const subscriber = subscribers.make("global", peer, isTool(userAgent));
   const make = (isExtended: boolean): BatchRequest => ({
     projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
     isExtended,
@@ -151,6 +153,7 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, righ
   const [plain, extended] = [make(false), make(true)];
   const read = (message: GlobalWatchReq): BatchRequest => {
     checkStateRight(rights);
+    subscriber.open();
     subscriber.introduce(message.Subscriber);
     return message.Features.includes(Feature.Extended) ? extended : plain;
   };

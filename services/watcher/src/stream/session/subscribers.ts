@@ -35,12 +35,13 @@ export class Subscribers {
       metrics: makeStreamMetrics(registry, () => this.#open, now),
       followers: this.#followers,
       now,
+      opened: (subscriber) => this.#open.add(subscriber),
       closed: (subscriber) => this.#open.delete(subscriber),
       updated: () => this.#version++,
     };
   }
 
-  /** The open streams, in the order in which they were opened. */
+  /** The open streams whose client has requested a view that it may read, in the order of these requests. */
   get open(): ReadonlySet<Subscriber> {
     return this.#open;
   }
@@ -60,11 +61,15 @@ export class Subscribers {
    * such as grpcurl, which counts as an observer.
    */
   add(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
-    this.#lastId++;
-    this.#version++;
-    const subscriber = new Subscriber(this.#context, this.#lastId, kind, peer, isTool);
-    this.#open.add(subscriber);
+    const subscriber = this.make(kind, peer, isTool);
+    subscriber.open();
     return subscriber;
+  }
+
+  /** Like {@link add}, but the stream does not count until the caller calls `open`. */
+  make(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
+    this.#lastId++;
+    return new Subscriber(this.#context, this.#lastId, kind, peer, isTool);
   }
 }
 
@@ -110,6 +115,13 @@ export class Subscriber {
     this.#isObserver = isTool;
     this.openedAtMs = context.now();
     this.subscription = new Subscription(context.rounds, context.now);
+  }
+
+  /** Makes the stream one of `Subscribers.open`. Has no effect if it already is. */
+  open(): void {
+    const { opened, updated } = this.#context;
+    opened(this);
+    updated();
   }
 
   close(): void {
@@ -323,6 +335,7 @@ interface SubscriberContext {
   readonly followers: readonly DeliveryFollower[];
   /** Returns fractional milliseconds since 1970. */
   readonly now: () => number;
+  readonly opened: (subscriber: Subscriber) => void;
   readonly closed: (subscriber: Subscriber) => void;
   /** Called whenever data that a row of the inspection API shows may have changed. */
   readonly updated: () => void;
