@@ -81,9 +81,13 @@ function healthService(
       let sentStatus: Status | undefined;
       while (!idleSignal.aborted) {
         const status = statusOf(service) ?? Status.SERVICE_UNKNOWN;
-        if (status !== sentStatus) yield { status };
-        sentStatus = status;
-        await changed.wait(idleSignal);
+        if (status === sentStatus) {
+          await changed.wait(idleSignal);
+        } else {
+          sentStatus = status;
+          // The status may change before this resumes.
+          yield { status };
+        }
       }
       if (leave.aborted) throw leave.reason;
     },
