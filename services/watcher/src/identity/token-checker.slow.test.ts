@@ -101,6 +101,18 @@ test("a flood of tokens whose first reviews last does not delay the end of a rev
   await expect.poll(() => ended.aborted, limit).toBe(true);
 });
 
+test("a revoked token that was not used for a while begins a call, which ends", async () => {
+  let nowMs = 0;
+  make({ now: () => nowMs, retryMs: 20 });
+  const text = issuer.issue();
+  expect(await outcome(text)).toBe("accepted");
+  issuer.answer = { kind: "invalid", reason: "pod not found" };
+  nowMs += 3_000_000;
+  const ended = await use(text);
+  await expect.poll(() => ended.aborted, limit).toBe(true);
+  expect(await outcome(text)).toContain("pod not found");
+});
+
 test("a token ends its calls when it expires", async () => {
   let nowMs = Date.now();
   make({ unixMs: () => nowMs, retryMs: 20 });
@@ -125,6 +137,29 @@ describe("while the API server is down", () => {
     expect(await outcome(renewed)).toMatch(/cannot check a new token: .*ECONNREFUSED.*try again/);
     issuer.isDown = false;
     await expect.poll(() => outcome(renewed), limit).toBe("accepted");
+  });
+
+  test("accepted tokens whose review is due are accepted at once, and do not wait for a request each", async () => {
+    let nowMs = 0;
+    let requests = 0;
+    const hanging = Promise.withResolvers<void>();
+    make({
+      now: () => nowMs,
+      review: async (text) => {
+        if (!issuer.isDown) return issuer.review(text);
+        requests += 1;
+        await hanging.promise;
+        return { kind: "unknown", reason: "timeout" };
+      },
+    });
+    const tokens = Array.from({ length: 50 }, (_, count) => issuer.issue({ node: `n${count}` }));
+    for (const token of tokens) expect(await outcome(token)).toBe("accepted");
+    issuer.isDown = true;
+    nowMs += 300_000;
+    for (const token of tokens) expect(checker.check(token)).toMatchObject({ kind: "accepted" });
+    hanging.resolve();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(requests).toBe(4);
   });
 
   test("new tokens do not cause a request each", async () => {

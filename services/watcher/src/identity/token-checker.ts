@@ -35,7 +35,8 @@ export interface TokenCheckerOptions {
 /**
  * Checks the tokens of calls. The API server reviews a token when it is first seen, and again every `reviewMs` while
  * calls use it: 18 reviews a second for 5 000 nodes. A deleted pod loses its rights, and its calls are ended, after
- * about `reviewMs`.
+ * about `reviewMs`. Calls with an accepted token do not wait for its next review. So a revoked token that was not used
+ * for longer than that can begin a call, which ends seconds later, when the review has refused the token.
  *
  * **While the API server does not answer**, an accepted token stays accepted until it expires. A call with a new token,
  * for example one that the kubelet has just renewed, gets UNAVAILABLE; its node keeps its rules and tries again.
@@ -59,13 +60,11 @@ export class TokenChecker {
   readonly #recent = new LRUCache<string, number>({ max: 10_000, ttl: 60_000, noUpdateTTL: true });
   /** Reviews in progress, by the hash of the token. */
   readonly #checking = new Map<string, Promise<CheckedToken>>();
-  readonly #firstReviews = new ConcurrencyLimit(12);
-  readonly #repeatedReviews = new ConcurrencyLimit(4);
+  readonly #firstReviews = new ReviewQueue(12);
+  readonly #repeatedReviews = new ReviewQueue(4);
   readonly #repeats = new RepeatLimit({ burst: 3 });
   readonly #stop = new AbortController();
   readonly #now: () => number;
-  /** Result of a first review that failed less than a second ago. */
-  #failure: { readonly review: Review; readonly untilMs: number } | undefined;
 
   constructor(options: TokenCheckerOptions) {
     this.#options = options;
@@ -79,23 +78,31 @@ export class TokenChecker {
   }
 
   /**
-   * Checks a token that came from an address; returns synchronously if the token is known and needs no review. Never
-   * rejects. *Shape of the address:* without a port, because it is what the limit of refused tokens counts by.
+   * Checks a token that came from an address; returns synchronously if the token is known. Never rejects. *Shape of the address:* without a port, because it is what the limit of refused tokens counts by.
    */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
     const key = hashOf(text);
     let token = this.#accepted.get(key);
     if (token !== undefined && this.#hasExpired(token.expiresAtMs)) token = undefined;
-    if (token !== undefined && token.reviewAtMs > this.#now()) return { kind: "accepted", rights: token.rights };
+    if (token !== undefined) {
+      const isDue = token.reviewAtMs <= this.#now() && !this.#checking.has(key);
+      // The call does not wait: while the API server hangs, the reviews of all nodes would take hours.
+      if (isDue) void this.#run(key, this.#repeatedReviews, () => this.#reviewAgain(key, text, token));
+      return { kind: "accepted", rights: token.rights };
+    }
     const problem = this.#refused.get(key);
     if (problem !== undefined) return { kind: "refused", problem };
     const earlier = this.#checking.get(key);
     if (earlier !== undefined) return earlier;
-    const claimProblem = token === undefined ? this.#claimProblem(text, address) : undefined;
+    const claimProblem = this.#claimProblem(text, address);
     if (claimProblem !== undefined) return this.#logged({ kind: "refused", problem: claimProblem });
-    const checking = (token === undefined ? this.#firstReviews : this.#repeatedReviews)
-      .run(() => (token === undefined ? this.#reviewNew(key, text, address) : this.#reviewAgain(key, text, token)))
+    return this.#run(key, this.#firstReviews, () => this.#reviewNew(key, text, address));
+  }
+
+  #run(key: string, reviews: ReviewQueue, review: () => Promise<CheckedToken>): Promise<CheckedToken> {
+    const checking = reviews
+      .run(review)
       .then((result) => this.#logged(result))
       .finally(() => this.#checking.delete(key));
     this.#checking.set(key, checking);
@@ -149,8 +156,7 @@ export class TokenChecker {
   async #reviewNew(key: string, text: string, address: string): Promise<CheckedToken> {
     const problem = this.#claimProblem(text, address);
     if (problem !== undefined) return { kind: "refused", problem };
-    const failure = this.#failure !== undefined && this.#failure.untilMs > this.#now() ? this.#failure : undefined;
-    const review = failure?.review ?? (await this.#review(text));
+    const review = await this.#review(text, this.#firstReviews);
     switch (review.kind) {
       case "valid": {
         const rights = rightsOfToken(review, this.#options.accounts);
@@ -164,7 +170,6 @@ export class TokenChecker {
         return this.#refuse(key, review.reason);
       }
       default: {
-        if (failure === undefined) this.#failure = { review, untilMs: this.#now() + failedMs };
         this.#logFailure(review);
         const reason =
           review.kind === "forbidden"
@@ -178,7 +183,7 @@ export class TokenChecker {
   /** Reviews a known token. The token stays accepted if the API server cannot decide. */
   async #reviewAgain(key: string, text: string, token: AcceptedToken): Promise<CheckedToken> {
     const { retryMs = standardRetryMs } = this.#options;
-    const review = await this.#review(text);
+    const review = await this.#review(text, this.#repeatedReviews);
     if (review.kind === "invalid") {
       this.#accepted.delete(key);
       return this.#refuse(key, review.reason);
@@ -194,10 +199,16 @@ export class TokenChecker {
     return { kind: "refused", problem };
   }
 
-  async #review(text: string): Promise<Review> {
+  /** Reviews a token, unless one of the same reviews failed less than {@link failedMs} ago. */
+  async #review(text: string, reviews: ReviewQueue): Promise<Review> {
+    const { failure } = reviews;
+    if (failure !== undefined && failure.untilMs > this.#now()) return failure.review;
     const limit = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(reviewLimitMs)]);
     const review = await this.#options.review(text, limit);
     this.#reviews.inc({ result: review.kind });
+    if (review.kind === "forbidden" || review.kind === "unknown") {
+      reviews.failure = { review, untilMs: this.#now() + failedMs };
+    }
     return review;
   }
 
@@ -254,8 +265,10 @@ interface AcceptedToken {
   reviewAtMs: number;
 }
 
-/** Runs at most `max` functions at a time, and queues the others without a bound. */
-class ConcurrencyLimit {
+/** Runs at most `max` reviews at a time, and queues the others without a bound. */
+class ReviewQueue {
+  /** The last result that decided nothing. */
+  failure: { readonly review: Review; readonly untilMs: number } | undefined;
   readonly #max: number;
   readonly #queue: (() => void)[] = [];
   #running = 0;
@@ -304,8 +317,9 @@ const maxTokenBytes = 8_192;
 const reviewLimitMs = 5_000;
 
 /**
- * Time after a failed first review during which other first reviews fail for the same reason, in milliseconds. Without
- * it, each waiting token would cause a request to an API server that does not answer.
+ * Time after a failed review during which the others in its queue fail for the same reason, in milliseconds. Without it,
+ * each waiting token would cause a request to an API server that does not answer. Known tokens have their own queue, so
+ * that nobody can delay their reviews with new ones.
  */
 const failedMs = 1_000;
 
