@@ -44,10 +44,10 @@ export function statusServerTasks(
  * Returns a task that serves /livez (always status 200), /healthz and /readyz (200 or 503), all with the health of each
  * part as JSON, and /metrics (Prometheus text).
  *
- * Each connection gets one answer. While 32 connections are open, a new one replaces the oldest; if it were refused
- * instead, 32 clients could keep out all probes, and the kubelet would restart the process.
+ * Each connection gets one answer. While 16 connections are open, a new one replaces the oldest; if it were refused
+ * instead, 16 clients could keep out all probes, and the kubelet would restart the process.
  *
- * *Bound:* 32 connections with one request each.
+ * *Bound:* 16 connections with one request each.
  *
  * Errors: BAD_OPTION; LISTEN_FAILED from the running task if it cannot listen on the address.
  */
@@ -118,10 +118,10 @@ async function answer(
 const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
 
 /**
- * Maximum number of open connections: half of the 64 open files that a watcher reserves. Its source and its state files
- * need the rest.
+ * Maximum number of open connections of one address. A process has at most two addresses, which may take half of the 64
+ * open files that a watcher reserves. Its source and its state files need the rest.
  */
-const maxConnections = 32;
+const maxConnections = 16;
 
 /** Closes the oldest connection of a server whenever there are more than `maxConnections`. */
 function closeOldest(server: Server): void {
