@@ -65,7 +65,7 @@ const groups: Readonly<Record<string, Register>> = {
     const common = { log, metrics: registry };
     new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", ...common });
     new HealthCheckServers({ isProxyHealthy: () => true, ...common });
-    new StaleFlowCleaner({ ...common, health: new Health(), errorDelayMs: 1_000 });
+    new StaleFlowCleaner({ ...common, health: new Health(), errorDelayMs: 1_000, families: [] });
   },
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });

@@ -1,4 +1,4 @@
-import { families } from "@kpng/model/address.ts";
+import { type Family, families } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
@@ -15,7 +15,7 @@ const web = service("a/web", { ips: ["10.96.0.80"] });
 const never = new AbortController().signal;
 
 /** A table of flows to the cluster IP, by reply source; counts the passes over it. */
-function play(table: string[]) {
+function play(table: string[], ofNode: readonly Family[] = families) {
   const passes: string[] = [];
   let failure: Error | undefined;
   const tool: { -readonly [Name in keyof ConntrackTool]: ConntrackTool[Name] } = {
@@ -35,10 +35,17 @@ function play(table: string[]) {
   };
   const { log, lines } = createReadableLog();
   const metrics = new Registry();
-  const cleaner = new StaleFlowCleaner({ log, metrics, tool, health: new Health(), errorDelayMs: 10 });
+  const cleaner = new StaleFlowCleaner({
+    log,
+    metrics,
+    tool,
+    health: new Health(),
+    errorDelayMs: 10,
+    families: ofNode,
+  });
   const clean = (services: readonly (typeof dns)[], changed: "all" | readonly ServiceKey[]) => {
     const request = { view: view(services), changed: changed === "all" ? changed : new Set(changed) } as const;
-    return cleaner.clean({ ...request, isNodePortAddress: () => false, families }, never);
+    return cleaner.clean({ ...request, isNodePortAddress: () => false, families: ofNode }, never);
   };
   return { passes, lines, metrics, clean, cleaner, tool, fail: (error?: Error) => (failure = error) };
 }
@@ -48,6 +55,14 @@ test("the table is read only after a change of a Service with a UDP port", async
   expect(await clean([web], "all")).toEqual({ kind: "not-needed" });
   await clean([web, dns], ["a/dns"]);
   expect(await clean([web, dns], ["a/web"])).toEqual({ kind: "not-needed" });
+  expect(passes).toEqual(["v4"]);
+});
+
+test("a node without IPv6 does not wait to search the flows of IPv6", async () => {
+  const { clean, passes } = play([], ["v4"]);
+  const dual = { ...dns, ips: ["10.96.0.10", "fd00::10"] };
+  await clean([dual], "all");
+  expect(await clean([dual], [])).toEqual({ kind: "not-needed" });
   expect(passes).toEqual(["v4"]);
 });
 

@@ -1,4 +1,4 @@
-import { type Family, families } from "@kpng/model/address.ts";
+import type { Family } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { Backoff } from "@kpng/process/clock.ts";
@@ -28,6 +28,8 @@ interface StaleFlowCleanerOptions {
   readonly health: Health;
   /** First delay after a failure, in milliseconds; it doubles up to 30 s. */
   readonly errorDelayMs: number;
+  /** Families for which this node has rules. */
+  readonly families: readonly Family[];
   /**
    * Sets the limits of the conntrack table. Called once, after rules have been installed and before the first search;
    * must not reject.
@@ -153,11 +155,12 @@ export class StaleFlowCleaner {
   /** Searches once. Never rejects, because a sync must not fail on account of stale flows. Calls must not overlap. */
   async clean(request: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
     const { view, changed, families: inForce } = request;
+    const { families } = this.#options;
     const isConcerned = this.#concernsUdp(view, changed);
     if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
     const listeners = this.#options.listeners?.();
     const present = this.#udpFrontends(view, listeners);
-    const now = new Set(present.keys());
+    const now = new Set([...present.keys()].filter((frontend) => families.includes(familyOfFrontend(frontend))));
     this.#gone = this.#gone.union(this.#present).difference(now);
     this.#present = now;
     this.#udpServices = new Set([...view.services].filter(([, service]) => this.#hasUdp(service)).map(([key]) => key));

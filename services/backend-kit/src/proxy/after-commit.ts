@@ -30,6 +30,8 @@ interface AfterCommitOptions {
   readonly udpListeners: (() => UdpListeners) | undefined;
   /** See `RuleSet`. */
   readonly servesWholeAddresses: boolean;
+  /** Families of the rule sets. */
+  readonly families: readonly Family[];
 }
 
 /**
@@ -46,10 +48,10 @@ export class AfterCommit {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
     const prepare = () => this.#setConntrackLimits();
-    const { carriesTraffic, udpListeners: listeners, servesWholeAddresses } = options;
+    const { carriesTraffic, udpListeners: listeners, servesWholeAddresses, families } = options;
     const hasFlows = !carriesTraffic || listeners !== undefined;
     this.#cleaner = hasFlows
-      ? new StaleFlowCleaner({ log, metrics, health, errorDelayMs, prepare, listeners, servesWholeAddresses })
+      ? new StaleFlowCleaner({ log, metrics, health, errorDelayMs, prepare, listeners, servesWholeAddresses, families })
       : undefined;
     this.#servers = new HealthCheckServers({
       log,

@@ -75,7 +75,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
   const { carriesTraffic = false } = proxy;
   const servesWholeAddresses = ruleSets.some((ruleSet) => ruleSet.servesWholeAddresses === true);
   const after = new AfterCommit({
-    ...{ name, nodePorts, context, options, carriesTraffic, udpListeners, servesWholeAddresses },
+    ...{ name, nodePorts, context, options, carriesTraffic, udpListeners, servesWholeAddresses, families },
     ...host,
   });
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
