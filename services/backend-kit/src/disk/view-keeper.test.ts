@@ -21,15 +21,17 @@ beforeEach(() => {
   folder = temporaryFolder();
 });
 
-/** `stepMs` is added to the clock at each reading. */
-function start(inFolder = folder, stepMs = 0) {
+/** `stepMs` is added to the clock at each reading, `wallStepMs` to the time of day. */
+function start(inFolder = folder, stepMs = 0, wallStepMs = 0) {
   const clock = new ManualClock();
   const { log, lines } = createReadableLog();
   const metrics = new Registry();
   const { wait } = clock;
   let asked = 0;
-  const now = (): number => clock.nowMs() + stepMs * asked++;
-  const options = { nodeName: "n1", serviceProxyName: "", log, metrics, wait, now };
+  const nowMs = (): number => clock.nowMs() + stepMs * asked++;
+  let askedWall = 0;
+  const now = (): number => clock.nowMs() + wallStepMs * askedWall++;
+  const options = { nodeName: "n1", serviceProxyName: "", log, metrics, wait, nowMs, now };
   const keeper = new ViewKeeper({ ...options, folder: inFolder });
   const stop = new AbortController();
   const running = keeper.run(stop.signal);
@@ -81,6 +83,16 @@ test("a pause is fifty times as long as the write before it", async () => {
   expect(await keys()).toBe("put-node a/1");
   await clock.advance(60 * second);
   await vi.waitFor(async () => expect(await keys()).toBe("put-node a/2"), { timeout: 5_000 });
+  await end();
+});
+
+test("a pause does not depend on steps of the time of day", async () => {
+  const { clock, synced, end } = start(folder, 0, 24 * 3_600 * second);
+  synced(view([service("a/1")]));
+  await becomes("0: put-node a/1");
+  synced(view([service("a/2")]));
+  await clock.advance(5 * second);
+  await becomes(`${24 * 3_600 + 5}: put-node a/2`);
   await end();
 });
 

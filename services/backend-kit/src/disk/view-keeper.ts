@@ -3,6 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Position } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { realClock } from "@kpng/process/clock.ts";
 import { addCounter } from "@kpng/process/health/metrics.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
@@ -30,6 +31,8 @@ interface ViewKeeperOptions {
   readonly intervalMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
+  /** Monotonic time in milliseconds, which measures writes. Default that of `realClock`. */
+  readonly nowMs?: (() => number) | undefined;
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
@@ -70,13 +73,13 @@ export class ViewKeeper implements SyncObserver {
 
   /** Writes changes until `signal` aborts, and then once more if the newest view is not yet written. */
   async run(signal: AbortSignal): Promise<void> {
-    const { intervalMs = 5_000, wait = waitMs } = this.#options;
+    const { intervalMs = 5_000, wait = waitMs, nowMs = realClock.nowMs } = this.#options;
     while (!signal.aborted) {
       if (!this.#isDirty) await this.#changed.wait(signal);
-      const startMs = this.#now();
+      const startMs = nowMs();
       if (!signal.aborted) await this.#write();
       // Each write contains the whole view, so writes must be rare if there are very many Services.
-      await wait(Math.max(intervalMs, pausePerWrite * (this.#now() - startMs)), signal);
+      await wait(Math.max(intervalMs, pausePerWrite * (nowMs() - startMs)), signal);
     }
     await this.#write();
   }
@@ -87,7 +90,12 @@ export class ViewKeeper implements SyncObserver {
     if (view === undefined || !this.#isDirty) return;
     const path = viewPath(folder, serviceProxyName);
     const position = this.#options.position?.();
-    const header = { nodeName, savedAt: new Date(this.#now()).toISOString(), bootId: this.#bootId, position };
+    const header = {
+      nodeName,
+      savedAt: new Date((this.#options.now ?? Date.now)()).toISOString(),
+      bootId: this.#bootId,
+      position,
+    };
     try {
       await mkdir(dirname(path), { recursive: true, mode: 0o700 });
       await writeViewFile(path, header, view);
@@ -103,10 +111,6 @@ export class ViewKeeper implements SyncObserver {
     if (this.#failure !== "") log.info("view saved again", { path });
     this.#failure = "";
     this.#writes.inc({ result: "ok" });
-  }
-
-  #now(): number {
-    return (this.#options.now ?? Date.now)();
   }
 }
 
