@@ -52,9 +52,9 @@ async function change(apply: () => void): Promise<void> {
 }
 
 /** Replays a recording without delays, up to `untilMs` or to its end. */
-async function replay(path: string, untilMs?: number): Promise<Store> {
+async function replay(path: string, untilMs?: number, logged: string[] = []): Promise<Store> {
   const replayed = new Store();
-  const log = createLog("error", () => undefined);
+  const log = createLog("error", (line) => logged.push(line));
   void replaySource({ path, speed: 0, untilMs, sink: replayed, log, health: new Health() }).run(stop.signal);
   await replayed.next(0, stop.signal);
   return replayed;
@@ -81,7 +81,7 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
     const replayed = await replay(path);
     expect(contentOf(replayed)).toEqual(contentOf(store));
     expect(replayed.snapshot.revision).toBe(4);
-    const batchTimes = readRecording(path).flatMap((line) =>
+    const batchTimes = readRecording(path).lines.flatMap((line) =>
       line.kind === "op" && line.op.Op.case === "Sync" ? [line.atMs] : [],
     );
     expect(batchTimes).toHaveLength(4);
@@ -110,10 +110,20 @@ test("a recording that fails before it has the state leaves no file", async () =
   expect(readdirSync(folder)).toEqual([]);
 });
 
+test("a replay of a truncated file yields what is there, and the log says that the end is missing", async () => {
+  const path = join(folder, "r.jsonl.gz");
+  const before = contentOf(store);
+  await record(path, () => change(() => store.apply([{ kind: "delete-service", key: "ns/web" }])));
+  writeFileSync(path, readFileSync(path).subarray(0, -12));
+  const logged: string[] = [];
+  expect(contentOf(await replay(path, undefined, logged))).toEqual(before);
+  expect(logged.join("")).toContain("the recording is truncated: its end is missing");
+});
+
 test("the error for a missing or truncated recording names the file", async () => {
   expect(() => readRecording(join(folder, "none"))).toThrow(/BAD_INPUT.*cannot read the recording .*none/);
   const path = join(folder, "r.jsonl.gz");
   await record(path, async () => undefined);
   writeFileSync(path, readFileSync(path).subarray(0, 100));
-  expect(() => readRecording(path)).toThrow(/BAD_INPUT.*cannot read the recording .*r\.jsonl\.gz/);
+  expect(() => readRecording(path)).toThrow(/BAD_INPUT.*r\.jsonl\.gz is not a recording/);
 });

@@ -1,6 +1,6 @@
 import { constants } from "node:buffer";
 import { readFileSync, statSync } from "node:fs";
-import { gunzipSync } from "node:zlib";
+import { gunzipSync, constants as zlib } from "node:zlib";
 import { fromJson, type JsonObject, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { isRecord } from "@kpng/model/narrowing.ts";
@@ -88,19 +88,24 @@ function isJson(text: string): boolean {
 }
 
 /**
- * Reads a recording, either plain or compressed with gzip. Errors: BAD_INPUT if the recording is unreadable, too large
- * or invalid.
+ * Reads a recording, either plain or compressed with gzip. Of a truncated one, `lines` holds what is there, and
+ * `isTruncated` is true if it ends within a line. Errors: BAD_INPUT if the recording is unreadable, too large or invalid.
  */
-export function readRecording(path: string): readonly RecordingLine[] {
+export function readRecording(path: string): {
+  readonly lines: readonly RecordingLine[];
+  readonly isTruncated: boolean;
+} {
   let bytes: Buffer;
   try {
     if (statSync(path).size > maxRecordingBytes) throw new Error(`larger than ${maxRecordingBytes} bytes`);
     bytes = readFileSync(path);
-    if (bytes[0] === 0x1f && bytes[1] === 0x8b) bytes = gunzipSync(bytes, { maxOutputLength: maxRecordingBytes });
+    // With this flush mode, a truncated file gives its beginning instead of an error.
+    const limits = { maxOutputLength: maxRecordingBytes, finishFlush: zlib.Z_SYNC_FLUSH };
+    if (bytes[0] === 0x1f && bytes[1] === 0x8b) bytes = gunzipSync(bytes, limits);
   } catch (cause) {
     throw new WatcherError("BAD_INPUT", `cannot read the recording ${path}`, { cause });
   }
-  return parseRecording(bytes.toString("utf8"), path);
+  return { lines: parseRecording(bytes.toString("utf8"), path), isTruncated: bytes.at(-1) !== 0x0a };
 }
 
 /** Maximum size of a recording, in bytes after decompression: about 512 MiB, the maximum string length of Node.js. */

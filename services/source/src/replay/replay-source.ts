@@ -35,7 +35,10 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   const items = new GlobalItems();
   let playedMs = 0;
   let batchCount = 0;
-  for (const line of readRecording(path)) {
+  const { lines, isTruncated } = readRecording(path);
+  // The log has no level for warnings.
+  if (isTruncated) log.error("the recording is truncated: its end is missing", { path });
+  for (const line of lines) {
     if (line.kind !== "op") continue;
     // The first batch (the initial state) is always played, because its time only shows how long the recorder took to
     // receive it.
