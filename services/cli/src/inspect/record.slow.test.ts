@@ -10,7 +10,7 @@ import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { recordCommand } from "./record.ts";
+import { bugReportCommand, recordCommand } from "./record.ts";
 
 let folder: string;
 let store: Store;
@@ -89,6 +89,24 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
     expect(contentOf(await replay(path, 0))).toEqual(before);
   },
 );
+
+test("a bug report that is interrupted has its rows", async () => {
+  const path = join(folder, "r.jsonl.gz");
+  const interrupt = new AbortController();
+  const reported = bugReportCommand.run(
+    dial({ api: server.address }),
+    [],
+    { output: path, for: 600_000 },
+    interrupt.signal,
+  );
+  await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
+  interrupt.abort();
+  // The process does not wait for an answer after Ctrl-C.
+  await server.stop();
+  await reported;
+  const kinds = readRecording(path).lines.flatMap((line) => (line.kind === "rows" ? [line.of] : []));
+  expect(kinds).toEqual(["subscribers", "changes", "versions", "nodes", "findings"]);
+});
 
 test("a recording whose watcher ends is kept, and the error is reported", async () => {
   const path = join(folder, "r.jsonl.gz");

@@ -47,8 +47,11 @@ export const bugReportCommand: InspectCommand = {
   description: "record a watcher with the state of all nodes, findings and versions, in one file",
   options: recordOptions("kpng-bug-report.jsonl.gz", "KPNG_BUG_REPORT", 0),
   examples: `
-The file is a recording with more rows. It contains names, addresses, labels and errors of the cluster: review it before
-you share it, and attach the log of the backend and the output of kpng get view, kpng get backend and kpng get rules.
+The file is a recording with more rows: the nodes, findings and versions at its beginning and, with --for, also at its end.
+If it ends early, by Ctrl-C or because the watcher is gone, the file is kept, without the rows at the end.
+
+It contains names, addresses, labels and errors of the cluster: review it before you share it, and attach the log of the
+backend and the output of kpng get view, kpng get backend and kpng get rules.
 
 Examples:
   COMMAND --for 1m
@@ -77,10 +80,7 @@ function recordOptions(file: string, env: string, durationMs: number): readonly 
 
 type Rows = Pick<RecordingLine & { readonly kind: "rows" }, "of" | "rows">;
 
-/**
- * Timeout for each request after the changes are recorded, in milliseconds. The changes are worth more than the rows at
- * the end, which a hanging watcher would never send.
- */
+/** Timeout for each request of rows, in milliseconds. A watcher that hangs must not hold back the changes recorded. */
 const timeoutMs = 10_000;
 
 async function readRows(transport: Transport): Promise<readonly Rows[]> {
@@ -110,10 +110,10 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
 }
 
 /**
- * Records a watcher, with `rows` at the end. If `signal` aborts, or if a request fails after the state was recorded,
- * the recording ends early and is kept. Each complete batch is written to the file immediately, so that it is not lost
- * if the process is killed. Until the first batch is complete, the cluster state is held in memory and there is no
- * file.
+ * Records a watcher, with `rows` at the beginning and, if changes are recorded, again at the end. If `signal` aborts, or
+ * if a request fails after the state was recorded, the recording ends early, without the rows at the end, and is kept.
+ * Each complete batch is written to the file immediately, so that it is not lost if the process is killed. Until the first
+ * batch is complete, the cluster state is held in memory and there is no file.
  *
  * Errors: REQUEST_FAILED if the file cannot be written; the error of a failed request.
  */
@@ -124,6 +124,7 @@ async function record(
   rows: () => Promise<readonly Rows[]>,
 ): Promise<void> {
   const path = String(options.output);
+  const durationMs = Number(options.for);
   const startMs = Date.now();
   const atMs = (): number => Date.now() - startMs;
   let lines: RecordingLine[] = [];
@@ -142,14 +143,20 @@ async function record(
   };
   const status = toJson(GetStatusResponseSchema, await inspectClient(transport).getStatus({}));
   const recordedBy = `kpng ${packageJson.version}`;
+  const addRows = async (): Promise<void> => {
+    lines.push(...(await rows()).map((one) => ({ kind: "rows", atMs: atMs(), ...one }) as const));
+  };
   lines.push({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
+  await addRows();
   try {
-    await recordOps(transport, Number(options.for), signal, (op) => {
+    await recordOps(transport, durationMs, signal, (op) => {
       lines.push({ kind: "op", atMs: atMs(), op });
       if (op.Op.case === "Sync") flush();
     });
     // Drops the operations of an incomplete batch.
-    lines = (await rows()).map((one) => ({ kind: "rows", atMs: atMs(), ...one }));
+    lines = [];
+    // After Ctrl-C, the process does not wait for more answers.
+    if (durationMs > 0 && !signal.aborted) await addRows();
     if (lines.length > 0) flush();
   } finally {
     if (isBegun) process.stderr.write(`recording written to ${path}\n`);
