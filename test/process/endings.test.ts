@@ -1,8 +1,9 @@
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, openSync } from "node:fs";
+import { closeSync, cpSync, existsSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { resolve } from "node:path";
+import { text } from "node:stream/consumers";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { describe, expect, test } from "vitest";
 import { programFile } from "./program-file.ts";
@@ -192,6 +193,20 @@ describe("an error of standard output", () => {
     const run = `set -o pipefail; "$0" "$1" file -i "$2" get endpoints -o yaml | true`;
     const { status, stderr } = spawnSync("bash", ["-c", run, process.execPath, main, state]);
     expect([status, String(stderr)]).toEqual([0, ""]);
+  });
+
+  test("a reader that closes the pipe ends a backend as a signal does: its socket is removed", async () => {
+    const [input, socket] = [at("state.yaml"), at("backend.sock")];
+    cpSync(state, input);
+    const args = ["file", "-i", input, "to-local", "to-json", "--node-name", "n1", "--inspect-socket", socket];
+    const backend = spawn(process.execPath, [main, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+    const ended = once(backend, "close");
+    const stderr = text(backend.stderr);
+    await once(backend.stdout, "data");
+    backend.stdout.destroy();
+    writeFileSync(input, readFileSync(input, "utf8").replaceAll("10.1.0.2", "10.1.0.22"));
+    expect(await ended, await stderr).toEqual([0, null]);
+    expect(existsSync(socket)).toBe(false);
   });
 });
 

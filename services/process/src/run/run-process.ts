@@ -27,9 +27,10 @@ export async function runProcess(
     });
   }
   process.stdout.on("error", (cause: NodeJS.ErrnoException) => {
-    // It is not a failure if the reader of our output has closed the pipe (`kpng … | head`).
-    if (cause.code === "EPIPE") process.exit();
-    fail(createLog(), new ProcessError("OUTPUT_FAILED", "standard output cannot be written", { cause }));
+    // It is not a failure if the reader of our output has closed the pipe (`kpng … | head`). End as after a signal, so
+    // that sockets and temporary files are removed.
+    if (cause.code === "EPIPE") stop.abort(new Error("EPIPE"));
+    else fail(createLog(), new ProcessError("OUTPUT_FAILED", "standard output cannot be written", { cause }));
   });
   // As with log lines, text that cannot be written to standard error is lost, and the process continues.
   process.stderr.on("error", () => undefined);
