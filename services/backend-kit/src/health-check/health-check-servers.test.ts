@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { Agent, get, type IncomingHttpHeaders } from "node:http";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { endpoint, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
@@ -91,6 +91,20 @@ test("the answer is the same as kube-proxy's", () =>
     state.isHealthy = true;
     await servers.sync({ view: view([balanced(port)]), addresses: () => local });
     expect(await ask(port)).toMatchObject({ status: 503, headers: { "x-load-balancing-endpoint-weight": "0" } });
+  }));
+
+test("a health check is answered, and the oldest connections are closed, while 300 connections send nothing", () =>
+  run(async ({ servers }) => {
+    const port = await freePort();
+    await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses: () => local });
+    const sockets = Array.from({ length: 300 }, () =>
+      connect(port, "127.0.0.1")
+        .on("error", () => undefined)
+        .resume(),
+    );
+    await Promise.all(sockets.slice(0, 44).map((socket) => once(socket, "close")));
+    expect(await ask(port)).toMatchObject({ status: 200 });
+    for (const socket of sockets) socket.destroy();
   }));
 
 test("a server stays open while its port is unchanged, and closes with another port or without the Service", () =>

@@ -71,7 +71,7 @@ async function serve(
   // A client that sends two requests at once may lose the first answer, too; probes and Prometheus do not.
   server.maxRequestsPerSocket = 1;
   server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
-  closeOldest(server);
+  closeOldest(server, new Set(), maxConnections);
   await new Promise<void>((resolve, reject) => {
     // Once the server listens, `reject` has no effect. A later error means that a connection could not be accepted
     // because too many files are open; without this listener, that error would end the process.
@@ -123,14 +123,16 @@ const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectio
  */
 const maxConnections = 16;
 
-/** Closes the oldest connection of a server whenever there are more than `maxConnections`. */
-function closeOldest(server: Server): void {
-  const open = new Set<Socket>();
+/**
+ * Closes the oldest connection in `open` whenever a new one of this server makes them more than `max`. Several servers
+ * may share `open`, and with it the bound.
+ */
+export function closeOldest(server: Server, open: Set<Socket>, max: number): void {
   server.on("connection", (socket) => {
     open.add(socket);
     socket.once("close", () => open.delete(socket));
     const [oldest] = open;
-    if (open.size <= maxConnections || oldest === undefined) return;
+    if (open.size <= max || oldest === undefined) return;
     open.delete(oldest);
     oldest.destroy();
   });
