@@ -73,7 +73,8 @@ export class NftRuleSet implements RuleSet<NftChange> {
   async isInstalled(): Promise<boolean> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
-    if ((await readOwnObjects(connection, id)) === undefined) return false;
+    const present = await readOwnObjects(connection, id);
+    if (present === undefined || present.altered.includes(natHook)) return false;
     return (await readRules(connection, id)).has(natHook);
   }
 

@@ -49,6 +49,12 @@ describePackets("the table in the kernel", () => {
       expect(seen.rangesAfter).toContain(
         family === "v6" ? "elements = { 2001:db8::/32 }" : "elements = { 192.0.2.0/24 }",
       );
+      expect(seen.dormant.chains).toContain("nat_prerouting");
+      expect(seen.dropping).toEqual({ elements: 0, chains: ["filter_forward"] });
+      expect(seen.stateAfter).not.toMatch(/dormant|policy drop/);
+      expect(seen.knownBefore).toBe(true);
+      expect(seen.flushedInLoad).toEqual({ isKnown: false, chains: ["check"], isRepaired: true });
+      expect(seen.flushedInSync).toEqual({ isKnown: false, chains: ["sticky_pick_4"], isRepaired: true });
       expect(seen.isForeignSeen).toBe(true);
       expect(seen.lostTable).toBeGreaterThan(10);
       expect(seen.repaired).toHaveLength(4);

@@ -3,10 +3,17 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import type { BatchStep, TableId } from "../netlink/transaction.ts";
-import { compareRules, type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
+import {
+  compareRules,
+  differentChains,
+  type RulesByChain,
+  readElements,
+  readOwnObjects,
+  readRules,
+} from "../read/read-table.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { natHook, pickChainAddition, renderHooks, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
+import { natHook, pickChainAddition, renderHooks, renderSkeleton } from "../render/skeleton.ts";
 import {
   countOfPick,
   divideSteps,
@@ -16,6 +23,7 @@ import {
   planChange,
   planInstall,
   putAll,
+  renderPick,
 } from "./plan-table.ts";
 import { applyNft } from "./run-nft.ts";
 
@@ -159,7 +167,7 @@ export class NftTable {
     const present = await readOwnObjects(connection, this.#id);
     const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id);
     const installed = await readElements(connection, this.#id, present?.shared ?? new Set());
-    if (present !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
+    if (present?.altered.length === 0 && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
       await putAll(this.#elements, plan);
       await this.#elements.table.compareWith(installed);
       return await this.#commitInUse(committing);
@@ -167,7 +175,7 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
     await fillElements(this.#elements, plan, installed);
     committing();
-    return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before);
+    return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before, present?.altered);
   }
 
   /** Compares the table with its desired contents and repairs it; calls `committing` before the first change. */
@@ -177,7 +185,7 @@ export class NftTable {
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
     const present = await readOwnObjects(connection, this.#id);
-    if (present === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
+    if (present?.altered.length !== 0 || !this.#hasRules(await readRules(connection, this.#id))) {
       return await this.syncAll(plan, committing);
     }
     const { table } = this.#elements;
@@ -197,7 +205,12 @@ export class NftTable {
   }
 
   /** Writes all fixed rules, and the elements that differ from those in the kernel. */
-  async #install(frame: RenderedFrame, present: PresentTable, before: RulesByChain): Promise<TableChange> {
+  async #install(
+    frame: RenderedFrame,
+    present: PresentTable,
+    before: RulesByChain,
+    altered: readonly string[] = [],
+  ): Promise<TableChange> {
     const { connection } = this.#options;
     this.#installed = undefined;
     await applyNft(frame.skeleton);
@@ -211,8 +224,12 @@ export class NftTable {
     this.#elements.table.committed();
     await applyNft(last);
     const rules = await readRules(connection, this.#id);
-    this.#installed = { picks, rules, frame };
-    return { elements, chains: compareRules(before, rules) };
+    // If another program has changed rules since they were written, they stay unknown, so that the next call writes
+    // them again.
+    const commands = `${frame.skeleton}${this.#renderPicks(picks)}${additions}${last}`;
+    if (differentChains(commands, rules).length === 0) this.#installed = { picks, rules, frame };
+    const changed = new Set([...altered, ...compareRules(before, rules)]);
+    return { elements, chains: [...changed].sort() };
   }
 
   #renderFrame({ node }: FamilyPlan): RenderedFrame {
@@ -247,7 +264,8 @@ export class NftTable {
     const changed = hasNewRules ? compareRules(installed.rules, rules) : [];
     // If another program has changed rules since the last comparison, `#installed` stays undefined, so that the next
     // call writes all rules again.
-    if (changed.every((name) => ours.has(name))) {
+    const commands = `${this.#renderPicks(picks)}${additions}${last}`;
+    if (changed.every((name) => ours.has(name)) && differentChains(commands, rules).length === 0) {
       this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
     }
     if (!hasNewRules) return { elements, chains: [] };
@@ -255,12 +273,15 @@ export class NftTable {
     return { elements, chains: [...new Set([...changed, ...written])].sort() };
   }
 
+  /** Returns the commands for pick chains. */
+  #renderPicks(names: Iterable<string>): string {
+    return [...names].map((name) => renderPick(this.#id, name)).join("");
+  }
+
   /** Uses nft to install the chains that new elements need, except the chains that nft cannot add. */
   async #installChains(picks: ReadonlySet<string>, additions: string): Promise<void> {
-    const { family, table } = this.#options;
     const sticky = [...picks].filter((name) => name.startsWith("sticky_"));
-    const rendered = sticky.map((name) => renderStickyPickChain(family, table, countOfPick(name) ?? 0));
-    const commands = `${rendered.join("")}${additions}`;
+    const commands = `${this.#renderPicks(sticky)}${additions}`;
     if (commands !== "") await applyNft(commands);
   }
 

@@ -15,11 +15,12 @@ import {
   type SetElement,
   splitElements,
   stepBytes,
+  type TableId,
 } from "../netlink/transaction.ts";
 import { type InstalledElements, idsOfSlots, type OwnObjects, slotsById } from "../read/read-table.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { pickChain } from "../render/skeleton.ts";
+import { pickChain, renderPickChain, renderStickyPickChain } from "../render/skeleton.ts";
 
 /** Changes that a sync makes, in this order, in addition to the rules that do not depend on Services. */
 export interface TablePlan {
@@ -153,6 +154,12 @@ function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementVa
     } else if (set === "sticky_counts") needed.add(value);
   }
   return [...needed];
+}
+
+/** Returns the commands for a pick chain with this name. */
+export function renderPick({ family, name: table }: TableId, name: string): string {
+  const render = name.startsWith("sticky_") ? renderStickyPickChain : renderPickChain;
+  return render(family, table, countOfPick(name) ?? 0);
 }
 
 /** Returns the number of endpoints among which the pick chain with this name chooses; undefined for other chains. */

@@ -2,12 +2,12 @@ import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
+import { differentChains, type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
+import { renderHooks, renderSkeleton } from "../render/skeleton.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-rule-set.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
-import { countOfPick, type Frame, fillElements, planChange, planInstall, type TablePlan } from "./plan-table.ts";
+import { type Frame, fillElements, planChange, planInstall, renderPick, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 interface PrintedRuleSetOptions extends NftTableOptions {
@@ -77,7 +77,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const change = await planInstall(elements, { objects, elements: installed }, frame);
     this.#planned = { elements, picks: new Set(change.picks) };
     const rules = present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
-    return this.#print(stages, "full", elements, change, { ...frame, rules });
+    return this.#print(stages, "full", elements, change, { ...frame, rules, altered: present?.altered ?? [] });
   }
 
   /** Prints a plan as nft commands, and from then on treats it as carried out. */
@@ -86,11 +86,14 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     mode: "full" | "partial",
     elements: ServiceElements,
     plan: TablePlan,
-    { skeleton, hooks, rules }: FrameDifference = { skeleton: "", hooks: "", rules: new Map() },
+    { skeleton, hooks, rules, altered }: FrameDifference = { skeleton: "", hooks: "", rules: new Map(), altered: [] },
   ): NftChange {
     const { family, table, print } = this.#options;
-    const change: TableChange = { elements: plan.elements, chains: differentChains(skeleton + hooks, rules) };
-    const picks = [...plan.picks].map((name) => this.#renderPick(name)).join("");
+    const change: TableChange = {
+      elements: plan.elements,
+      chains: [...new Set([...altered, ...differentChains(skeleton + hooks, rules)])],
+    };
+    const picks = [...plan.picks].map((name) => renderPick({ family, name: table }, name)).join("");
     const puts = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
     const text = `${skeleton}${picks}${plan.additions}${puts}${plan.last}`;
     if (text !== "" && print !== undefined) {
@@ -101,27 +104,11 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     elements.table.committed();
     return makeNftChange(family, mode, change, table);
   }
-
-  #renderPick(name: string): string {
-    const { family, table } = this.#options;
-    const render = name.startsWith("sticky_") ? renderStickyPickChain : renderPickChain;
-    return render(family, table, countOfPick(name) ?? 0);
-  }
 }
 
 /** The rules that do not depend on Services, and the installed rules. */
 interface FrameDifference extends Frame {
   readonly rules: RulesByChain;
-}
-
-/**
- * Returns the names of chains that have a different number of rules in `commands` than in the kernel. The rules
- * themselves cannot be compared, because the kernel lists them in another form.
- */
-function differentChains(commands: string, rules: ReadonlyMap<string, readonly string[]>): readonly string[] {
-  const desired = new Map<string, number>();
-  for (const [, name = ""] of commands.matchAll(/^add rule \S+ \S+ (\S+)/gm)) {
-    desired.set(name, (desired.get(name) ?? 0) + 1);
-  }
-  return [...desired].flatMap(([name, count]) => ((rules.get(name)?.length ?? 0) === count ? [] : [name]));
+  /** See `TableObjects`. */
+  readonly altered: readonly string[];
 }

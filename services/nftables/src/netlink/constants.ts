@@ -54,7 +54,10 @@ export const verdictCode = { jump: 0xffff_fffd, goto: 0xffff_fffc } as const;
 export const commentRecord = 0;
 
 /** NFTA_TABLE_*. */
-export const table = { name: 1 } as const;
+export const table = { name: 1, flags: 2 } as const;
+
+/** NFT_TABLE_F_DORMANT. */
+export const dormantFlag = 1;
 
 /** NFTA_SET_*. */
 export const set = { table: 1, name: 2, flags: 3 } as const;
@@ -63,7 +66,10 @@ export const set = { table: 1, name: 2, flags: 3 } as const;
 export const mapFlag = 8;
 
 /** NFTA_CHAIN_*. */
-export const chain = { table: 1, name: 3 } as const;
+export const chain = { table: 1, name: 3, policy: 5 } as const;
+
+/** NF_ACCEPT. */
+export const acceptPolicy = 1;
 
 /** NFTA_RULE_*. */
 export const rule = { table: 1, chain: 2, expressions: 4 } as const;

@@ -2,17 +2,17 @@ import { constants } from "node:os";
 import { getSystemErrorName, isDeepStrictEqual } from "node:util";
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
+  acceptPolicy,
   elementList,
   flags,
   generationId,
   messageType,
   nftables,
   rule as ruleAttribute,
-  table as tableAttribute,
 } from "./constants.ts";
 import { forEachAttribute, NetlinkWriter, nfnetlinkHeaderBytes, readMessages } from "./messages.ts";
 import { BackendNftError, NetlinkSocket } from "./netlink-socket.ts";
-import { readChain, readElementList, readRule, readSet, readText, type TableObjects } from "./read-objects.ts";
+import { readChain, readElementList, readRule, readSet, readTable, type TableObjects } from "./read-objects.ts";
 import { type BatchStep, type EncodedBatch, encodeBatch, type TableId } from "./transaction.ts";
 
 /** Largest generation. The kernel's counter has 32 bits and skips 0. */
@@ -175,19 +175,20 @@ export class NftablesConnection {
   async listObjects(table: TableId): Promise<TableObjects | undefined> {
     const nothing = (): void => undefined;
     const tables = await this.#dump(table, "the list of tables", nftables.getTable, nothing, () => {
-      const result: string[] = [];
-      const take = (bytes: Buffer): void =>
-        forEachAttribute(bytes, (type, value) => {
-          if (type === tableAttribute.name) result.push(readText(value));
-        });
+      const result = new Map<string, { readonly isDormant: boolean }>();
+      const take = (bytes: Buffer): void => {
+        const { name, ...state } = readTable(bytes);
+        result.set(name, state);
+      };
       return { result, take };
     });
-    if (!tables.includes(table.name)) return undefined;
+    const found = tables.get(table.name);
+    if (found === undefined) return undefined;
     const chains = await this.#dump(table, "its chains", nftables.getChain, nothing, () => {
-      const result: string[] = [];
+      const result: ReturnType<typeof readChain>[] = [];
       const take = (bytes: Buffer): void => {
         const chain = readChain(bytes);
-        if (chain.table === table.name) result.push(chain.name);
+        if (chain.table === table.name) result.push(chain);
       };
       return { result, take };
     });
@@ -199,7 +200,10 @@ export class NftablesConnection {
       };
       return { result, take };
     });
-    return { chains, sets };
+    const isAltered = (policy: number | undefined): boolean =>
+      policy !== undefined && (found.isDormant || policy !== acceptPolicy);
+    const altered = chains.filter(({ policy }) => isAltered(policy));
+    return { chains: chains.map(({ name }) => name), altered: altered.map(({ name }) => name), sets };
   }
 
   close(): void {

@@ -2,6 +2,7 @@ import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
   chain as chainAttribute,
   data,
+  dormantFlag,
   element,
   elementList,
   expression,
@@ -9,6 +10,7 @@ import {
   mapFlag,
   rule as ruleAttribute,
   set as setAttribute,
+  table as tableAttribute,
   verdict,
 } from "./constants.ts";
 import { forEachAttribute } from "./messages.ts";
@@ -16,17 +18,35 @@ import { forEachAttribute } from "./messages.ts";
 /** Names of the chains and sets of a table. */
 export interface TableObjects {
   readonly chains: readonly string[];
+  /** Base chains that no packet passes, because the table is dormant, or whose policy is not "accept". */
+  readonly altered: readonly string[];
   readonly sets: readonly { readonly kind: "set" | "map"; readonly name: string }[];
 }
 
-/** Decodes a message that describes a chain. */
-export function readChain(bytes: Buffer): { readonly table: string; readonly name: string } {
+/** Decodes a message that describes a table. */
+export function readTable(bytes: Buffer): { readonly name: string; readonly isDormant: boolean } {
+  let [name, isDormant] = ["", false];
+  forEachAttribute(bytes, (type, value) => {
+    if (type === tableAttribute.name) name = readText(value);
+    else if (type === tableAttribute.flags) isDormant = (value.readUInt32BE(0) & dormantFlag) !== 0;
+  });
+  return { name, isDormant };
+}
+
+/** Decodes a message that describes a chain. The policy is undefined unless it is a base chain. */
+export function readChain(bytes: Buffer): {
+  readonly table: string;
+  readonly name: string;
+  readonly policy: number | undefined;
+} {
   const names = { table: "", name: "" };
+  let policy: number | undefined;
   forEachAttribute(bytes, (type, value) => {
     if (type === chainAttribute.table) names.table = readText(value);
     else if (type === chainAttribute.name) names.name = readText(value);
+    else if (type === chainAttribute.policy) policy = value.readUInt32BE(0);
   });
-  return names;
+  return { ...names, policy };
 }
 
 /** Decodes a message that describes a set or map. */

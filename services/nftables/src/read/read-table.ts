@@ -39,6 +39,7 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
   }
   return {
     chains: objects.chains,
+    altered: objects.altered,
     // A set whose name begins with "__" is anonymous; it belongs to one rule and is deleted with it.
     sets: objects.sets.filter(({ name }) => !name.startsWith("__")),
     shared: new Set(sharedSets.filter((shared) => objects.sets.some(({ name }) => name === shared))),
@@ -106,6 +107,19 @@ export type RulesByChain = ReadonlyMap<string, readonly string[]>;
 export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[] {
   const names = [...new Set([...a.keys(), ...b.keys()])].sort();
   return names.filter((name) => a.get(name)?.join("\n") !== b.get(name)?.join("\n"));
+}
+
+/**
+ * Returns the names of chains that have a different number of rules in `commands` than in the kernel. The rules
+ * themselves cannot be compared, because the kernel lists them in another form. As in {@link readRules}, the elements of a
+ * set of source ranges count as one more rule of the chain with the same name.
+ */
+export function differentChains(commands: string, rules: RulesByChain): readonly string[] {
+  const desired = new Map<string, number>();
+  for (const [, name = ""] of commands.matchAll(/^add (?:rule|element) \S+ \S+ (\S+)/gm)) {
+    desired.set(name, (desired.get(name) ?? 0) + 1);
+  }
+  return [...desired].flatMap(([name, count]) => ((rules.get(name)?.length ?? 0) === count ? [] : [name]));
 }
 
 /**

@@ -111,6 +111,32 @@ nft("add", "element", ip, "kpng", ranges, `{ ${addedRange} }`);
 const foreignRange = sizes(await table.repair(plan));
 const rangesAfter = nft("list", "set", ip, "kpng", ranges);
 const id = { family, name: "kpng" } as const;
+nft("add", "table", ip, "kpng", "{ flags dormant; }");
+const dormant = sizes(await table.repair(plan));
+nft("add", "chain", ip, "kpng", "filter_forward", "{ policy drop; }");
+const dropping = sizes(await table.repair(plan));
+const stateAfter = nft("list", "table", ip, "kpng");
+const knownBefore = table.isKnown;
+/** Flushes a chain immediately before the rules are read for the given time, as another program may do. */
+const readChains = connection.readChains.bind(connection);
+const flushBeforeRead = (chain: string, at: number): void => {
+  let count = 0;
+  connection.readChains = async (id) => {
+    if (++count === at) nft("flush", "chain", ip, "kpng", chain);
+    return await readChains(id);
+  };
+};
+table = make();
+flushBeforeRead("check", 2);
+await table.syncAll(plan, nothing);
+const flushedInLoad = { isKnown: table.isKnown, chains: (await table.repair(plan)).chains, isRepaired: table.isKnown };
+plan.set("ns/sticky-9", 4);
+flushBeforeRead("sticky_pick_4", 1);
+await table.sync(plan, new Set(["ns/sticky-9"] as const), nothing);
+const flushedInSync = { isKnown: table.isKnown, chains: (await table.repair(plan)).chains, isRepaired: table.isKnown };
+connection.readChains = readChains;
+plan.set("ns/sticky-9", 0);
+await table.sync(plan, new Set(["ns/sticky-9"] as const), nothing);
 const known = await connection.generation();
 const present = [...(await connection.readElements(id, "frontends"))]
   .slice(0, 1)
@@ -178,6 +204,12 @@ process.stdout.write(
     foreign,
     listing,
     foreignRange,
+    dormant,
+    dropping,
+    stateAfter,
+    knownBefore,
+    flushedInLoad,
+    flushedInSync,
     rangesAfter,
     ownChange,
     readsAfterOwnChange,
