@@ -1,5 +1,7 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { copyFileSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { promisify } from "node:util";
 import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { parse } from "yaml";
 import { runKpng } from "../docs/run-kpng.ts";
@@ -14,6 +16,7 @@ import { applyRbac } from "./rbac.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000, expect: { poll: { timeout: 60_000 } } });
 
+const run = promisify(execFile);
 const namespace = "/api/v1/namespaces/kube-system";
 const roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
 
@@ -177,6 +180,18 @@ await describeCluster("questions through the API server", { hasControllers: fals
     expect((await ask("get", "backend", "--node", "n1")).out).toMatch(/kpng-json +n1 +yes/);
     expect((await ask("get", "backend")).said).toContain("--node is required");
     expect((await ask("get", "backend", "--node", "n2")).said).toContain("no backend on n2");
+  });
+
+  test("kubectl's plug-in asks the current cluster, as kubectl does", async () => {
+    await startKpng(trusted);
+    const [home, plugin] = [at("home"), at("kubectl-kpng")];
+    mkdirSync(join(home, ".kube"), { recursive: true });
+    copyFileSync(await user(), join(home, ".kube/config"));
+    symlinkSync(resolve(kpngMain), plugin);
+    const env = { ...process.env, HOME: home, KUBECONFIG: undefined };
+    const ask = async (...words: string[]) => (await run(process.execPath, [plugin, ...words], { env })).stdout;
+    expect(await ask("get", "services", "web", "-o", "name")).toBe("service/default/web\n");
+    expect(await ask("status", "--api", `unix://${at("0.sock")}`)).not.toContain("replica");
   });
 
   test("an address wins over a kubeconfig, and without either the address of this machine is asked", async () => {

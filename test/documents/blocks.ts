@@ -91,6 +91,7 @@ export const elsewhere: readonly Elsewhere[] = [
   { pattern: /^(npx )?kpng kube (to-api|get)\b/, test: cluster },
   { pattern: /--token-file \/run\/secrets/, test: "test/manifests/containers.test.ts" },
   { pattern: /^kubectl --namespace kube-system (exec|logs)\b/, test: pods },
+  { pattern: /kube-system (get configmap|create token)|^grpcurl -cacert/, path: "docs/inspect.md", test: pods },
   { pattern: /^kubectl -n kube-system /, path: "docs/guides/status-page.md", test: "test/page/status-page.test.ts" },
   { pattern: /--context prod$|^KUBECONFIG=prod\.yaml/, test: "test/cluster/from-a-laptop.test.ts" },
   { pattern: /^kubectl logs\b/, test: "test/process/inspect-commands.test.ts" },

@@ -1,5 +1,6 @@
 import { resolve } from "node:path";
 import { expect, test } from "vitest";
+import { findBinaries } from "../cluster/binaries.ts";
 import { readBlocks, whereElse } from "../documents/blocks.ts";
 import { type Cluster, startCluster } from "./cluster/cluster.ts";
 import { controlPlaneName } from "./cluster/network.ts";
@@ -12,6 +13,8 @@ import { selectTests } from "./suite/selection.ts";
 import { formatTable } from "./suite/table.ts";
 
 const name = "kpng from our manifests and images passes tests of Kubernetes on a cluster of two nodes";
+
+const thisFile = "test/e2e/quick.nightly.test.ts";
 
 /** Limit for the whole test; it takes about a minute on two cores. */
 const timeoutMs = 600_000;
@@ -44,6 +47,7 @@ if (reason !== undefined) {
       await installProxy(installation, cluster, paths);
       await typeGuideCommands(cluster);
       await askThroughApiServer(cluster);
+      await askWithGrpcurl(cluster);
       const results = await runTests(cluster, paths, { selection: selectTests(undefined, "quick") });
       const table = formatTable([{ title: "kpng-iptables", results }]);
       expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBe(6);
@@ -67,13 +71,24 @@ async function askThroughApiServer({ laboratory, kubectl, addresses }: Cluster):
   expect(await kpng("get", "backend", "--node", addresses.nodes[0]?.name ?? "")).toMatch(/kpng-iptables +\w+ +yes/);
 }
 
+/** Types the commands of docs/inspect.md that ask an installed watcher with grpcurl. */
+async function askWithGrpcurl({ kubectl, addresses, folder }: Cluster): Promise<void> {
+  const { commands = [] } = readBlocks().find(({ commands }) => commands.some((one) => one.includes("-cacert"))) ?? {};
+  const found = await findBinaries(["grpcurl"]);
+  if (found.kind === "missing") throw new Error(found.reason);
+  const address = addresses.nodes[0]?.addresses[0] ?? "";
+  const typed = commands.join("\n").replace("10.0.0.11", address).replaceAll("grpcurl", found.paths.grpcurl);
+  const answer: unknown = JSON.parse(await kubectl.runInShell(`cd '${folder}'\n${typed}`));
+  expect(answer).toMatchObject({ nodes: addresses.nodes.map(({ name }) => ({ name })) });
+}
+
 /** Types the commands of the guides that look into pods of kpng. They are about kpng-nft and a pod of their own. */
 async function typeGuideCommands({ kubectl }: Cluster): Promise<void> {
   const selector = "app.kubernetes.io/component=iptables";
   const find = ["--namespace", "kube-system", "get", "pods", "--selector", selector, "--output", "name"];
   const [pod = ""] = (await kubectl.run(find)).split("\n");
   const typed = readBlocks().flatMap(({ path, commands }) =>
-    commands.filter((command) => whereElse(path, command)?.test === "test/e2e/quick.nightly.test.ts"),
+    commands.filter((command) => whereElse(path, command)?.test === thisFile && path !== "docs/inspect.md"),
   );
   expect(typed.length).toBeGreaterThan(3);
   for (const command of typed) {

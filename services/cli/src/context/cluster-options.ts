@@ -1,3 +1,4 @@
+import { basename } from "node:path";
 import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { Options } from "./command-context.ts";
 
@@ -26,7 +27,8 @@ export const clusterOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** True if the options or the environment name a cluster. */
+/** True if the options or the environment name a cluster, or if this is `kubectl kpng`. */
 export function namesCluster({ kubeconfig, context }: Options): boolean {
-  return kubeconfig !== undefined || context !== undefined || (process.env.KUBECONFIG ?? "") !== "";
+  const isPlugin = [process.argv0, process.argv[1] ?? ""].some((path) => basename(path) === "kubectl-kpng");
+  return isPlugin || kubeconfig !== undefined || context !== undefined || (process.env.KUBECONFIG ?? "") !== "";
 }
