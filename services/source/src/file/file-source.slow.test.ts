@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdir, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { Health } from "@kpng/process/health/health.ts";
@@ -137,6 +137,23 @@ test("a file that is truncated before it is written is not an empty cluster, but
   assert.deepEqual(await sink.nextNodes(), ["b"], lines.join(""));
   await writeFile(file, "");
   assert.deepEqual(await sink.nextNodes(), []);
+});
+
+test("a file that is truncated and then written for longer than an empty file is ignored is read once it is complete", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink, lines } = start([file], { debounceMs: 100 });
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await writeFile(file, "");
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await writeFile(file, "nodes: [{name: b}");
+  for (const endMs = performance.now() + 1_500; performance.now() < endMs; ) {
+    await appendFile(file, " ");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  await writeFile(file, node("b"));
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+  assert.ok(!lines.some((line) => line.includes("invalid input")), lines.join(""));
 });
 
 test("a folder that is recreated before it is filled is not an empty cluster", async () => {

@@ -44,6 +44,12 @@ const objectsPart = "objects/file";
  */
 const emptiedMs = 1_000;
 
+/**
+ * Time for which inputs may change without a pause before they are read all the same, in milliseconds: long enough to copy
+ * a large file, and short enough for an input that never rests.
+ */
+const unsettledMs = 5_000;
+
 /** Maximum number of problems that health names, as for the objects of an API server. */
 const maxNamed = 3;
 
@@ -74,7 +80,7 @@ class FileFollower {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { inputs, health, pollMs = 200, debounceMs = 50 } = this.#options;
+    const { inputs, health, pollMs = 200 } = this.#options;
     health.setWaiting(part, "reading the input");
     const watch = new InputWatch(inputs);
     await watch.start();
@@ -82,13 +88,24 @@ class FileFollower {
     if (first?.kind === "bad") throw badInput(first.problems);
     while (await watch.changed(pollMs, signal)) {
       const changedAtMs = wallClockMs();
-      await watch.settle(debounceMs, signal);
-      let loaded = await this.#load(signal);
-      if (loaded.isEmptied && loaded.digest !== this.#digest) {
-        await waitMs(emptiedMs, signal);
-        loaded = await this.#load(signal);
-      }
-      this.#take(loaded, changedAtMs, signal);
+      this.#take(await this.#loadSettled(watch, signal), changedAtMs, signal);
+    }
+  }
+
+  /**
+   * Loads the inputs when they have not changed for the debounce time, and not while they were read. If they never rest,
+   * loads them as they are after {@link unsettledMs}.
+   */
+  async #loadSettled(watch: InputWatch, signal: AbortSignal): Promise<LoadedInput> {
+    const beganMs = performance.now();
+    for (let wasEmptied = false; ; ) {
+      await watch.settle(this.#options.debounceMs ?? 50, signal);
+      const loaded = await this.#load(signal);
+      if (signal.aborted) return loaded;
+      const isEmptied = loaded.isEmptied && loaded.digest !== this.#digest;
+      if (isEmptied && !wasEmptied) await waitMs(emptiedMs, signal);
+      else if (performance.now() - beganMs >= unsettledMs || !(await watch.hasChanged())) return loaded;
+      wasEmptied = isEmptied;
     }
   }
 

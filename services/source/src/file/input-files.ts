@@ -146,7 +146,7 @@ export class InputWatch {
 
   /** Starts detecting changes. Must be called before the files are first read, so that no change is missed. */
   async start(): Promise<void> {
-    await this.#hasChanged();
+    await this.hasChanged();
   }
 
   /**
@@ -158,23 +158,23 @@ export class InputWatch {
       await waitMs(Math.max(pollMs, Math.min(20 * tookMs, maxPauseMs)), signal);
       if (signal.aborted) return false;
       const beganMs = performance.now();
-      if (await this.#hasChanged()) return true;
+      if (await this.hasChanged()) return true;
       tookMs = performance.now() - beganMs;
     }
   }
 
   /**
-   * Waits until the files are unchanged for `quietMs`, but at most 20 times as long, so that no file is read while it
-   * is being written.
+   * Waits until the files are unchanged for `quietMs`, but at most 20 times as long.
    */
   async settle(quietMs: number, signal: AbortSignal): Promise<void> {
     for (let round = 0; round < 20 && !signal.aborted; round++) {
       await waitMs(quietMs, signal);
-      if (!(await this.#hasChanged())) return;
+      if (!(await this.hasChanged())) return;
     }
   }
 
-  async #hasChanged(): Promise<boolean> {
+  /** Returns true if the inputs have changed since the last check by any method. */
+  async hasChanged(): Promise<boolean> {
     const { files, failures } = await listInputFiles(this.#inputs);
     const before = this.#stamps;
     this.#stamps = JSON.stringify([files.map(({ file, stamp }) => [file, stamp]), failures]);
