@@ -1,5 +1,6 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { endpoint, node, service, servicePort, slice } from "@kpng/source/testing/build.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
 import { Store } from "../../store/store.ts";
@@ -68,6 +69,15 @@ test("a client that closed only its own direction gets its answer", async () => 
   store.replace(empty);
   expect(show(await one.batch())).toEqual(["Reset", "Sync"]);
   expect(await one.next()).toBeUndefined();
+});
+
+test("a view that cannot be encoded ends the stream, and the watcher logs why", async () => {
+  const lines: string[] = [];
+  await server.stop();
+  server = await serveStore(store, { log: createLog("error", (line) => lines.push(line)) });
+  store.replace({ ...empty, services: [service({ ports: [servicePort({ port: 0.5 })] })] });
+  await expect(watch().ask({ NodeName: "n1" })).rejects.toMatchObject({ code: 2 });
+  expect(lines).toEqual([expect.stringMatching(/"rpc":"\/localv1.Sets\/Watch","reason":".*0\.5.*"a stream failed"/)]);
 });
 
 test("the message of an error arrives as it was written, with its punctuation", async () => {

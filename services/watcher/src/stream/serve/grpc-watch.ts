@@ -152,6 +152,11 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
 
   end(failure?: ConnectError): void {
     this.#forget();
+    // `ConnectError.from` gives this code to errors of the watcher itself. Without the client's address, which differs
+    // each time, the log limits repetitions.
+    if (failure?.code === Code.Unknown) {
+      this.#options.log.error("a stream failed", { rpc: this.#call.request.url, reason: failure.rawMessage });
+    }
     if (this.#stream.destroyed) return;
     const { response } = this.#call;
     // The trailers are set on the response. With a request listener, trailers set on the stream would be sent twice.
