@@ -2,7 +2,7 @@ import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { type Item, nodeViewOrder, toggleDigests, uncachedDigestOf } from "../../items/item.ts";
 import { itemAt, nodeOverlay, type Overlay, overlaysOf, serviceOverlay } from "../../items/overlay.ts";
-import { deletedItems, diffItems, editItems, findItem, type ItemsDiff, isSameItem } from "../../items/service-items.ts";
+import { deletedItems, diffItems, findItem, type ItemsDiff, isSameItem, noDiff } from "../../items/service-items.ts";
 import { changedOwners, serviceAt, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
 import {
   type NodeViewRequest,
@@ -120,7 +120,7 @@ function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): 
  * items at the paths where its overlays changed. If the changes are not compressed, the Services with these overlays
  * are instead compared as this node sees them, so that it gets no needless operations.
  *
- * *Cost:* O(1) unless the node's overlays changed; then proportional to the items of their Services.
+ * *Cost:* O(1) unless the node's overlays changed; then proportional to the items of their Services that changed.
  */
 function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], takesBatches = false): Changes {
   const changes = takesBatches ? shared.packed : shared.changes;
@@ -133,13 +133,24 @@ function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], tak
       : { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(corrections)] };
   }
   const diffs = new Map(shared.diffs);
-  for (const { key, before, after } of overlays) diffs.set(key, diffItems(itemsOf(before), itemsOf(after)));
+  for (const diff of overlays) diffs.set(diff.key, nodeDiff(diff, shared.diffs.get(diff.key)));
   const frames = framesOf([...diffs.values()]);
   return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => joinFrames(frames) };
 }
 
-function itemsOf({ shared, removed, added }: Overlay): readonly Item[] {
-  return editItems(shared, removed, added);
+/** Returns the difference between the items of a Service that the node receives before and after. */
+function nodeDiff({ before, after, changed }: OverlayDiff, ofClass: ItemsDiff = noDiff): ItemsDiff {
+  const removed: Item[] = [];
+  const added: Item[] = [];
+  // At all other paths, neither the item of the class nor the overlay has changed.
+  const paths = new Set([...ofClass.removed, ...ofClass.added, ...changed].map(({ path }) => path));
+  for (const path of [...paths].sort(compareText)) {
+    const [old, now] = [itemAt(before, path), itemAt(after, path)];
+    if (isUnchanged(old, now)) continue;
+    if (old !== undefined) removed.push(old);
+    if (now !== undefined) added.push(now);
+  }
+  return { removed, added };
 }
 
 /**
