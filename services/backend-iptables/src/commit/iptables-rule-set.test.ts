@@ -1,6 +1,10 @@
+import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
+import { view } from "@kpng/model/testing/views.ts";
+import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { listRules, makeIptablesChange } from "./iptables-rule-set.ts";
+import { chainNames } from "../render/chains.ts";
+import { IptablesRuleSet, listRules, makeIptablesChange } from "./iptables-rule-set.ts";
 import { observeRules } from "./observe-rules.ts";
 
 const [shop, shopChain, other] = [
@@ -48,4 +52,24 @@ test("metrics count the rules, those of the last sync, and failed syncs, with th
     'iptables_partial_restore_failures_total{ip_family="IPv4"} 1',
   ])
     expect(text).toContain(`kubeproxy_sync_proxy_rules_${line}`);
+});
+
+test("a repair follows a change of conntrack's setting, which the rule against INVALID packets depends on", async () => {
+  const restored: string[] = [];
+  let isLiberal = false;
+  const rules = new IptablesRuleSet({
+    family: "v4",
+    settings: { names: chainNames("KPNG-"), masqueradeBit: 14 },
+    kernel: {
+      read: async (take) => take("*filter\nCOMMIT\n*nat\nCOMMIT\n"),
+      restore: async (text) => void restored.push(text),
+    },
+    isConntrackLiberal: async () => isLiberal,
+  });
+  await rules.sync(familyPlan(view([]), nodePlan()), "all", { committing: () => undefined });
+  expect(restored.at(-1)).toContain("--ctstate INVALID");
+  isLiberal = true;
+  await rules.repair();
+  expect(restored).toHaveLength(2);
+  expect(restored.at(-1)).not.toContain("--ctstate INVALID");
 });

@@ -103,8 +103,9 @@ interface IptablesRuleSetOptions {
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly servesWholeAddresses = true;
   readonly #options: IptablesRuleSetOptions;
-  /** Options of the last sync. `text` is their JSON form; comparing it shows whether the options have changed. */
-  #render: { readonly text: string; readonly value: RenderOptions } | undefined;
+  #plan: FamilyPlan | undefined;
+  /** Options of the last sync or repair in JSON; comparing them shows whether they have changed. */
+  #renderText: string | undefined;
   #desiredChains: DesiredChains | undefined;
   /** Installed chains; undefined if they must be read, which is the case at the start and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
@@ -137,33 +138,42 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return this.#committed ?? new Map();
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IptablesChange> {
-    const options = await this.#makeRenderOptions(plan.node);
-    const text = JSON.stringify(options);
-    const isSameRender = this.#render?.text === text;
-    const desiredChains =
-      (isSameRender ? this.#desiredChains : undefined) ?? new DesiredChains(renderFixedChains(options));
-    this.#desiredChains = desiredChains;
-    this.#render = { text, value: options };
-    // If the options have changed, the jumps may differ. The installed jumps are not kept in memory, so they must be
-    // read.
-    const isFull = !isSameRender || touched === "all";
-    const changed = await putPlan(plan, isFull ? "all" : touched, desiredChains, options);
-    if (this.#committed === undefined || isFull) {
-      return await this.#compareAll(desiredChains, options, stages);
-    }
-    const change = diffChains(this.#committed, desiredChains.bodies, changed);
-    return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
+  sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IptablesChange> {
+    this.#plan = plan;
+    return this.#sync(plan, touched, touched === "all", stages);
   }
 
   async repair(): Promise<IptablesChange> {
-    const [desiredChains, options] = [this.#desiredChains, this.#render?.value];
-    if (desiredChains === undefined || options === undefined) throw new Error("repair before the first sync");
-    return await this.#compareAll(desiredChains, options);
+    if (this.#plan === undefined) throw new Error("repair before the first sync");
+    return await this.#sync(this.#plan, new Set(), true);
   }
 
   async isInstalled(): Promise<boolean> {
     return isReached(await this.#read(), this.#options.settings.names);
+  }
+
+  /** Puts a plan into effect. With `isCompared`, the installed rules are read, and compared with the desired ones. */
+  async #sync(
+    plan: FamilyPlan,
+    touched: ReadonlySet<ServiceKey> | "all",
+    isCompared: boolean,
+    stages?: SyncStages,
+  ): Promise<IptablesChange> {
+    const options = await this.#makeRenderOptions(plan.node);
+    const text = JSON.stringify(options);
+    const isSameRender = this.#renderText === text;
+    const desiredChains =
+      (isSameRender ? this.#desiredChains : undefined) ?? new DesiredChains(renderFixedChains(options));
+    this.#desiredChains = desiredChains;
+    this.#renderText = text;
+    // If the options have changed, the jumps may differ. The installed jumps are not kept in memory, so they must be
+    // read.
+    const changed = await putPlan(plan, isSameRender ? touched : "all", desiredChains, options);
+    if (this.#committed === undefined || !isSameRender || isCompared) {
+      return await this.#compareAll(desiredChains, options, stages);
+    }
+    const change = diffChains(this.#committed, desiredChains.bodies, changed);
+    return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
   }
 
   async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {
