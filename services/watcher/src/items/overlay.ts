@@ -109,10 +109,9 @@ function compose(first: ItemsDiff, second: ItemsDiff, shared: readonly Item[]): 
   // An item that `first` removes and `second` adds again is a shared item after all.
   const sharedItems = new Set(added.filter((item) => findItem(shared, item.path) === item));
   const isChanged = (item: Item): boolean => !sharedItems.has(item);
-  return {
-    removed: sortByPath([...first.removed, ...removed].filter(isChanged)),
-    added: sortByPath(added.filter(isChanged)),
-  };
+  // Usually, the class uses none of the node's own endpoints. `first` may contain all endpoints of a large Service.
+  const allRemoved = removed.length === 0 ? first.removed : sortByPath([...first.removed, ...removed]);
+  return { removed: allRemoved.filter(isChanged), added: sortByPath(added.filter(isChanged)) };
 }
 
 /** Returns the item that the node receives at a path. O(log items). */
