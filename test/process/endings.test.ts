@@ -195,6 +195,22 @@ describe("an error of standard output", () => {
     expect([status, String(stderr)]).toEqual([0, ""]);
   });
 
+  test("a reader that closes the pipe ends kpng connect, although its input stays open", async () => {
+    await using server = createServer((client) => client.on("error", () => undefined).write("first"));
+    const path = at("inspect.sock");
+    await once(server.listen(path), "listening");
+    const accepted = once(server, "connection");
+    const connected = spawn(process.execPath, [main, "connect"], {
+      env: { ...process.env, KPNG_INSPECT_SOCKET: path },
+    });
+    const ended = once(connected, "close");
+    const [client] = (await accepted) as [Socket];
+    await once(connected.stdout, "data");
+    connected.stdout.destroy();
+    client.write("second");
+    expect(await ended).toEqual([0, null]);
+  });
+
   test("a reader that closes the pipe ends a backend as a signal does: its socket is removed", async () => {
     const [input, socket] = [at("state.yaml"), at("backend.sock")];
     cpSync(state, input);

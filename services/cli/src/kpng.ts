@@ -137,7 +137,7 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
       kpng.addCommand(command.description(description).helpGroup(group));
     }
     if (complete !== undefined) kpng.addCommand(complete.makeAnswer(kpng), { hidden: true });
-    if (connect !== undefined) kpng.addCommand(connect.makeConnect(), { hidden: true });
+    if (connect !== undefined) kpng.addCommand(connect.makeConnect(signal), { hidden: true });
     const help = new Command("help").argument("[command]").helpOption(false).helpGroup("Administer:");
     return refuseHabits(kpng.addHelpCommand(help.description("print the help of a command")));
   };
