@@ -167,10 +167,11 @@ Examples:
   },
 };
 
-/** Prints one update. On a terminal, the update replaces the previous one and is cut to the height of the screen. */
+/** Prints one update. On a terminal, the update replaces the previous one and is cut to the size of the screen. */
 function printScreen(text: string): void {
   const { isTTY = false, rows: height } = process.stdout;
   const lines = text.split("\n").slice(0, (height || Number.POSITIVE_INFINITY) - 1);
-  // Overwrite the screen in place; clearing it first would flicker and fill the scrollback.
-  process.stdout.write(isTTY ? `\u001b[H${lines.join("\u001b[K\n")}\u001b[J` : text);
+  // Overwrite the screen in place; clearing it first would flicker and fill the scrollback. Meanwhile, the terminal cuts
+  // long lines (7l): wrapped ones would scroll the screen.
+  process.stdout.write(isTTY ? `\u001b[?7l\u001b[H${lines.join("\u001b[K\n")}\u001b[J\u001b[?7h` : text);
 }
