@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { connect, createServer, type TLSSocket, type TlsOptions } from "node:tls";
@@ -125,6 +125,16 @@ test("the CA of a folder is used again, and keys can be read by their owner only
     "n1.key 600",
   ]);
   expect(mode(".")).toBe("700");
+});
+
+test("a pair that cannot be written leaves the earlier key as it was", async () => {
+  const authority = await openAuthority(folder, now);
+  const [keyPath = "", certificatePath = ""] = writePair(folder, "n1", authority);
+  rmSync(certificatePath);
+  mkdirSync(join(certificatePath, "in the way"), { recursive: true });
+  const renewed = await issueCertificate(authority, client, now);
+  expect(() => writePair(folder, "n1", renewed)).toThrow("[OUTPUT_FAILED]");
+  expect(readFileSync(keyPath, "utf8")).toBe(authority.key);
 });
 
 test("a CA that is incomplete, expired, mixed up or not a CA is refused, and stays as it is", async () => {

@@ -1,7 +1,7 @@
 // The X.509 library needs this module but does not import it.
 import "reflect-metadata";
 import { createPrivateKey, KeyObject, X509Certificate as NodeCertificate, webcrypto } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import {
@@ -131,15 +131,18 @@ export async function openAuthority(folder: string, now: Date): Promise<PemPair 
 }
 
 /**
- * Writes `NAME.key` and `NAME.crt` in the CA's folder, replacing the files of an earlier certificate. Returns their
- * paths. Errors: OUTPUT_FAILED.
+ * Writes `NAME.key` and `NAME.crt` in the CA's folder, replacing the files of an earlier certificate once both are
+ * written. Returns their paths. Errors: OUTPUT_FAILED.
  */
 export function writePair(folder: string, name: string, { key, certificate }: PemPair): readonly string[] {
   const paths = [join(folder, `${name}.key`), join(folder, `${name}.crt`)] as const;
+  const drafts = [`${paths[0]}.new`, `${paths[1]}.new`] as const;
   write(folder, () => {
-    for (const path of paths) rmSync(path, { force: true });
-    writeFileSync(paths[0], key, { mode: 0o600, flag: "wx" });
-    writeFileSync(paths[1], certificate, { flag: "wx" });
+    for (const draft of drafts) rmSync(draft, { force: true });
+    writeFileSync(drafts[0], key, { mode: 0o600, flag: "wx" });
+    writeFileSync(drafts[1], certificate, { flag: "wx" });
+    renameSync(drafts[1], paths[1]);
+    renameSync(drafts[0], paths[0]);
   });
   return paths;
 }
