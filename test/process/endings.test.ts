@@ -118,16 +118,20 @@ describe("a question to a cluster ends with the first failure of its server, or 
   });
 });
 
-test("SIGTERM ends a question to a server that accepts the connection and says nothing", async () => {
+test.each([
+  { name: "a question to", args: ["get", "services"], code: 0, says: "" },
+  { name: "a recording of", args: ["record"], code: 1, says: "nothing is recorded\n" },
+])("SIGTERM ends $name a server that accepts the connection and says nothing", async ({ args, code, says }) => {
   const server = createServer();
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const asked = once(server, "connection");
-  const program = start(kpngMain, ["get", "services", "--api", `127.0.0.1:${(server.address() as AddressInfo).port}`]);
+  const program = start(kpngMain, [...args, "--api", `127.0.0.1:${(server.address() as AddressInfo).port}`]);
   const [socket] = (await asked) as [Socket];
   await once(socket, "data");
   program.stop();
-  expect(await program.ended, program.stderr()).toBe(0);
+  expect(await program.ended, program.stderr()).toBe(code);
+  expect(program.stderr()).toContain(says);
   socket.destroy();
   server.close();
 });

@@ -141,6 +141,12 @@ async function record(
     }
     isBegun = true;
   };
+  // The process does not wait for the rest after Ctrl-C; see `withRequestErrors`.
+  signal.addEventListener("abort", () => {
+    if (isBegun) return;
+    process.stderr.write("interrupted before the state was received: nothing is recorded\n");
+    process.exitCode = 1;
+  });
   const status = toJson(GetStatusResponseSchema, await inspectClient(transport).getStatus({}));
   const recordedBy = `kpng ${packageJson.version}`;
   const addRows = async (): Promise<void> => {
