@@ -56,9 +56,13 @@ test("an API server that refuses, is silent, loses objects or has invalid ones i
   const all = Array.from({ length: 20 }, (_, index) => webObject(`web-${index}`));
   server.set("services", all);
   server.set("nodes", [{ metadata: { name: "n1" }, spec: { podCIDRs: ["10.1.0.0/24"] } }]);
-  server.refuse("nodes", true);
+  server.beSilent(true);
   const watched = await startWatcher(programs, ["kube", "--server", server.url, "--stale-after", "1s"]);
   const failing = { code: "part-failing", severity: "error", healthStatus: 503 } as const;
+  const says = "source/kube/nodes: waiting for the first list";
+  await expectNamed(watched, { ...failing, healthStatus: 200, says, readyStatus: 503 });
+  server.refuse("nodes", true);
+  server.beSilent(false);
   await expectNamed(watched, {
     ...failing,
     says: "source/kube/nodes: not allowed to list nodes (403)",
@@ -110,7 +114,7 @@ test("a relay names its upstream when that is gone, until it is back", async () 
   await expectGreen(watched, "after the upstream watcher is back");
 });
 
-test("a certificate that expires soon, and files that cannot replace it, are named until there are good ones", async () => {
+test("a certificate that expires soon or has expired, and files that cannot replace it, are named until there are good ones", async () => {
   const files = makeCertificates();
   const use = ({ key, crt }: { readonly key: string; readonly crt: string }): void => {
     copyFileSync(key, at("tls.key"));
@@ -126,6 +130,10 @@ test("a certificate that expires soon, and files that cannot replace it, are nam
   await expectNamed(watched, { ...warning, says: "certificate: expires at " });
   writeFileSync(at("tls.crt"), "not a certificate");
   await expectNamed(watched, { ...warning, says: "certificate: new TLS files are unusable" });
+  // It expires when it is issued.
+  use(files.clientWith([], 0));
+  const says = "certificate: expired at ";
+  await expectNamed(watched, { code: "part-failing", severity: "error", healthStatus: 503, says });
   use(files.server);
   await expectGreen(watched, "after the renewal");
 });

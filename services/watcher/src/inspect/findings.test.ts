@@ -139,9 +139,8 @@ test("whole addresses that a node's backend does not serve, that are a node's, o
   ]);
 });
 
-test("a watcher that has not listed everything, or a part that is not ready, is an error, and a part that warns a warning", () => {
+test("a part that is not ready is an error, and a part that warns a warning", () => {
   const watched = new Watched();
-  expect(watched.lines()).toEqual(["error watcher: it has not yet listed services, slices, nodes"]);
   watched.health.setWaiting("source/file", "reading the input");
   expect(watched.lines()).toEqual(["error watcher: source/file: reading the input"]);
   watched.health.set("certificate", { isHealthy: true, isReady: true, reason: "expires at noon" });

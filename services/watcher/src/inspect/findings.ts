@@ -125,18 +125,11 @@ function warning(code: string, subject: string, text: string, remedy: string): F
   return create(FindingSchema, { severity: FindingSeverity.WARNING, code, subject, text, remedy });
 }
 
-function* watcherFindings({ snapshot, missingKinds }: Store, { parts }: FindingsContext["health"]): Generator<Finding> {
-  let isWaiting = false;
+function* watcherFindings({ snapshot }: Store, { parts }: FindingsContext["health"]): Generator<Finding> {
   for (const [part, { isHealthy, isReady, reason }] of parts) {
-    isWaiting ||= !isReady;
     const text = `${part}: ${reason}`;
     if (!isHealthy || !isReady) yield error("part-failing", "watcher", text, remedyFor(part));
     else if (reason !== "") yield warning("part-warning", "watcher", text, remedyFor(part));
-  }
-  // A part that is not ready has already been reported, with what it waits for.
-  if (!snapshot.isSynced && !isWaiting) {
-    const remedy = "see the log of the watcher: its source may not answer, or may refuse it";
-    yield error("not-listed", "watcher", `it has not yet listed ${missingKinds.join(", ")}`, remedy);
   }
   if (snapshot.isSynced && snapshot.services.size === 0) {
     const remedy = "is the source the right one, and does --service-proxy-name select too little?";
