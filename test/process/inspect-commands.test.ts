@@ -80,6 +80,9 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
     expect([code, said]).toEqual([0, expect.stringContaining('warning: node "unknown" not found in the cluster')]);
   }
 
+  const unknown = await runKpng(["explain", "--node", "n1", "default/unknown"]);
+  expect(unknown).toMatchObject({ code: 1, said: expect.stringContaining('Service "default/unknown" not found') });
+
   const report = at("report.jsonl.gz");
   await output("bug-report", "-o", report);
   expect(statSync(report).mode & 0o777).toBe(0o600);

@@ -44,11 +44,10 @@ export interface Replica {
 }
 
 /**
- * Limits each unary call to a replica to `limitMs`, in milliseconds, so that one that hangs cannot hold back the answers
- * of the others. A single replica has no limit, because nothing else could answer.
+ * Limits each unary call to a replica to `limitMs`, in milliseconds, so that one that hangs is reported, and cannot hold
+ * back the answers of the others.
  */
 export function withDeadline(replicas: readonly Replica[], limitMs = 10_000): readonly Replica[] {
-  if (replicas.length === 1) return replicas;
   return replicas.map((replica) => ({
     ...replica,
     transport: {

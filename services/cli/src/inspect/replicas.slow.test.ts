@@ -44,6 +44,12 @@ test("a replica that hangs does not hold back the answers of the others, and is 
   expect(stderr.mock.calls.join("")).toContain("warning: frozen does not answer: request failed");
 });
 
+test("a watcher that hangs is reported, also if it is the only one", async () => {
+  const [only] = withDeadline([await startFrozenReplica()], 100);
+  if (only === undefined) throw new Error("no replica");
+  await expect(inspectClient(only.transport).getStatus({})).rejects.toThrow("timed out");
+});
+
 test("the joined answer has at most as many changes as were requested", async () => {
   const joined = inspectClient(joinReplicas([await startReplica(), await startReplica()]));
   expect((await joined.listChanges({ pageSize: 2 })).changes).toHaveLength(2);

@@ -109,6 +109,7 @@ function readDestination(
   }
   const service = services.get(destination);
   if (service === undefined) {
+    if (destination.includes("/")) throw new ConnectError(`Service "${destination}" not found`, Code.NotFound);
     throw invalid(`destination "${destination}" is neither an IP address nor the namespace/name of a Service`);
   }
   return { ...firstAddress(service), ...choosePort(service, port, givenProtocol) };
