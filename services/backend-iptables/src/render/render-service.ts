@@ -113,7 +113,7 @@ function renderClusterIPMasquerade(
 ): readonly string[] {
   if (internalRoutes?.outside.kind !== "balance" || !internalRoutes.outside.isMasqueraded) return [];
   const { pod } = internalRoutes;
-  const isForAll = pod.kind === "balance" && pod.isMasqueraded;
+  const isForAll = node.podTraffic === undefined || (pod.kind === "balance" && pod.isMasqueraded);
   const match = isForAll ? { source: "", interface: "" } : ifNotPod(node.podTraffic);
   return frontends.flatMap(({ kind, address }) =>
     kind !== "clusterIP" || address === undefined

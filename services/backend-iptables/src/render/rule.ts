@@ -111,9 +111,8 @@ export function ifPod(traffic: PodTraffic): PodMatch {
   }
 }
 
-/** Returns the match for packets that pods do not send. It matches everything if pods cannot be recognized. */
-export function ifNotPod(traffic: PodTraffic | undefined): PodMatch {
-  if (traffic === undefined) return { source: "", interface: "" };
+/** Returns the match for packets that pods do not send. */
+export function ifNotPod(traffic: PodTraffic): PodMatch {
   const match = ifPod(traffic);
   return {
     source: match.source === "" ? "" : `! ${match.source}`,
