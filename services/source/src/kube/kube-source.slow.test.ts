@@ -70,6 +70,7 @@ async function start(staleAfterMs = 600_000): Promise<void> {
   end = async () => {
     stop.abort();
     await running;
+    expect(server.isClosed).toBe(true);
   };
   await expect.poll(() => store.snapshot.isSynced, patience).toBe(true);
 }

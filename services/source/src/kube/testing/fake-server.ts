@@ -9,6 +9,7 @@ export class FakeServer implements KubeConnection {
   readonly server = "fake";
   /** Request URLs in order. */
   readonly requests: URL[] = [];
+  isClosed = false;
   readonly #answer: (url: URL, count: number) => Answer;
 
   /** `answer` is called with the URL of a request and the number of requests before it. */
@@ -27,7 +28,9 @@ export class FakeServer implements KubeConnection {
     throw new Error(`no source sends a POST: ${path}`);
   }
 
-  close(): void {}
+  close(): void {
+    this.isClosed = true;
+  }
 }
 
 /** Response of the fake server: a status and lines, after which the body ends, breaks, or stays open. */
