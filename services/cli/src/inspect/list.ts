@@ -116,7 +116,6 @@ export function parseFilter(text: string): string {
 
 /** Accepts `name` or `namespace/name`. */
 export function parseServiceName(text: string): string {
-  parseFilter(text);
   const [service = "", port] = text.split(":");
   if (port !== undefined)
     throw new InvalidArgumentError(
