@@ -96,22 +96,26 @@ test("an API server that refuses, is silent, loses objects or has invalid ones i
   await expectGreen(watched, "after the API server answers");
 });
 
-test("a relay names its upstream when that is gone, until it is back", async () => {
+test("a relay names its upstream when that is frozen, serves what it has, and goes on when the upstream does", async () => {
   write(good);
   const upstream = ["file", "-i", at("live.yaml"), "to-api", "--listen", `unix://${at("up.sock")}`];
-  const first = start(kpngMain, upstream);
+  const frozen = start(kpngMain, upstream);
   const relay = ["api", "--api", `unix://${at("up.sock")}`, "--stale-after", "1s"];
   const watched = await startWatcher(programs, relay);
   startJson(programs, watched.api, "n1");
   await expectGreen(watched);
-  first.kill();
-  await first.ended;
+  // Its connections stay open, and the kernel accepts further ones.
+  frozen.signal("SIGSTOP");
   await expectNamed(watched, {
     ...{ code: "part-failing", severity: "error", healthStatus: 503 },
     says: "source/current: the state may be out of date",
   });
-  start(kpngMain, upstream);
-  await expectGreen(watched, "after the upstream watcher is back");
+  const services = async () => (await runKpng(["get", "services", "--api", watched.api, "-o", "name"])).out;
+  expect(await services()).toBe("service/default/web\n");
+  write(good.replace("web", "later"));
+  frozen.signal("SIGCONT");
+  await expectGreen(watched, "after the upstream watcher answers");
+  await expect.poll(services).toBe("service/default/later\n");
 });
 
 test("a certificate that expires soon or has expired, and files that cannot replace it, are named until there are good ones", async () => {

@@ -104,6 +104,8 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   await expect.poll(() => watch.stderr()).toContain("connection lost");
   await startWatcher();
   await expect.poll(() => watch.stderr()).toContain("connected again");
+  // The backend acknowledges to the new watcher, although it has nothing to apply.
+  await expect.poll(() => output("get", "nodes", "n1")).toMatch(/\nn1 +current +1 /);
   watch.stop();
   expect(await watch.ended).toBe(0);
 });

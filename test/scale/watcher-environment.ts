@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** Returns the variables of the watcher's image, with which benchmarks and tests of memory start watchers. */
-export function imageVariables(): Readonly<Record<string, string>> {
+/** Returns the variables of the watcher's image. */
+function imageVariables(): Readonly<Record<string, string>> {
   const dockerfile = readFileSync(join(import.meta.dirname, "../../deploy/images/Dockerfile"), "utf8");
   const [, stage = ""] = /^FROM base AS watcher\n(.*?)^FROM/ms.exec(dockerfile) ?? [];
   const variables = stage.matchAll(/^ENV (\w+)=(?:"(.*)"|(.*))$/gm);

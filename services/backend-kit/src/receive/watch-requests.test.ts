@@ -105,12 +105,12 @@ describe("acknowledgements", () => {
     expect(ages).toEqual([200, 100]);
   });
 
-  test("are sent only to the run of the watcher that the revisions belong to", async () => {
+  test("are repeated on the next stream, only to the run of the watcher that the revisions belong to", async () => {
     for (let count = 1; count <= 3; count += 1) {
       await receive({ ackIntervalMs: 2_000 });
       apply();
     }
-    acks.resend();
+    new WatchRequests({ nodeName: "n1", acks });
     const ack = acks.takeUnsent("run");
     expect(ack).toMatchObject({ Applied: 3n, Earlier: [] });
     expect(acks.takeUnsent("another")).toBeUndefined();

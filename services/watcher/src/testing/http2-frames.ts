@@ -5,13 +5,11 @@ export const frameType = {
   rstStream: 3,
   settings: 4,
   ping: 6,
-  goaway: 7,
   windowUpdate: 8,
   continuation: 9,
 } as const;
 
-export const frameHeaderBytes = 9;
-export const flagEndStream = 0x1;
+const frameHeaderBytes = 9;
 export const flagEndHeaders = 0x4;
 
 /** Largest HTTP/2 window: only the socket limits the server, never flow control. */
@@ -78,12 +76,4 @@ export function encodeRequestHeaders(path: string, authority: string, scheme: "h
     literal("content-type", "application/grpc"),
     literal("te", "trailers"),
   ]);
-}
-
-/** Encodes a DATA frame with one uncompressed gRPC message. */
-export function encodeMessage(streamId: number, message: Uint8Array): Buffer {
-  const payload = Buffer.alloc(5 + message.length);
-  payload.writeUInt32BE(message.length, 1);
-  payload.set(message, 5);
-  return encodeFrame(frameType.data, 0, streamId, payload);
 }
