@@ -45,35 +45,8 @@ async function follow(
   return { states, delaysMs };
 }
 
-test("a watcher that restarts with the same view changes nothing, and the view is kept in between", async () => {
-  await using watcher = await startFakeWatcher((request) =>
-    request.index === 0 ? [reset, ...world, sync()] : silence(request),
-  );
-  const { states } = await follow(watcher, async (next) => {
-    const first = await next();
-    const second = next();
-    await watcher.untilReceived(2);
-    watcher.breakConnections();
-    expect(await second).toMatchObject({ touched: new Set(), isFirst: false });
-    expect((await second).view.services).toBe(first.view.services);
-  });
-  expect(states.map((state) => state.kind)).toEqual(["synced", "lost", "synced"]);
-});
-
-test("nothing is yielded before the first sync marker", async () => {
-  const answer: Answer = ({ stream }) => {
-    if (stream === 0) throw new Error("broken after the first operations");
-    return [reset, ...world, sync()];
-  };
-  await using watcher = await startFakeWatcher(answer);
-  await follow(watcher, async (next) => {
-    expect(await next()).toMatchObject({ isFirst: true });
-  });
-});
-
 test.each([
   { name: "a Node of another name", ops: [reset, ...world, putNode("n2"), sync()] },
-  { name: "an endpoint without its Service", ops: [reset, putEndpoint("a/web/x"), sync()] },
   { name: "a stream that does not start with Reset", ops: [...world, sync()] },
 ])("$name ends the stream, not the process", async ({ ops }) => {
   await using watcher = await startFakeWatcher(({ stream }) => (stream === 0 ? ops : [reset, ...world, sync()]));
@@ -116,19 +89,16 @@ test.each(["none.sock", "none.sock,unix://other.sock"])(
   },
 );
 
-test.each([
-  { name: "a busy watcher is retried when it asks for it", pushbackMs: 17_000, kind: "refused", delayMs: 17_000 },
-  { name: "a busy watcher is retried after 150 s at most", pushbackMs: 900_000, kind: "refused", delayMs: 150_000 },
-])("$name", async ({ pushbackMs, kind, delayMs }) => {
+test("a busy watcher is retried after 150 s at most", async () => {
   await using watcher = await startFakeWatcher(({ stream, index }) => {
-    if (stream === 0) throw retryLaterError("busy", pushbackMs);
+    if (stream === 0) throw retryLaterError("busy", 900_000);
     return index === 0 ? [reset, ...world, sync()] : "end";
   });
   const { states, delaysMs } = await follow(watcher, async (next) => {
     await next();
   });
-  expect(states[0]).toMatchObject({ kind, reason: expect.stringContaining("busy") });
-  expect(delaysMs[0]).toBe(delayMs);
+  expect(states[0]).toMatchObject({ kind: "refused", reason: expect.stringContaining("busy") });
+  expect(delaysMs[0]).toBe(150_000);
 });
 
 test("watchers that send the client away after each first batch are not retried without a pause", async () => {
