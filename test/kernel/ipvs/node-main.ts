@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
 import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
-import { checkKernel, type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/kernel-support.ts";
+import { setKernel } from "@kpng/backend-ipvs/commit/kernel-support.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/kernel-objects.ts";
 import { RecentAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
@@ -29,10 +29,6 @@ export type NodeRequest =
   | { readonly kind: "apply"; readonly state: State }
   /** Compares what is installed with the last state, and repairs it. */
   | { readonly kind: "repair" }
-  /** Sets sysctls and timeouts as a start with `--ipvs-strict-arp`, and `--ipvs-tcp-timeout` and so on, does. */
-  | { readonly kind: "settings"; readonly timeouts: KernelSettings["timeouts"] }
-  /** Checks what the kernel has, as a start does; `output` names what is missing. */
-  | { readonly kind: "check" }
   /** Runs a shell command on the node, and returns its output. */
   | { readonly kind: "shell"; readonly command: string };
 
@@ -95,22 +91,14 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
       }
       case "repair":
         return await rules?.repair();
-      case "settings":
-        await setKernel({ isStrictArp: true, timeouts: request.timeouts }, kernel);
-        return undefined;
-      case "check":
       case "shell":
         return undefined;
     }
   };
   const failure = (await outcomeOf())?.failure;
-  return { error: failure === undefined ? "" : String(failure.cause), changes, output: await outputOf(request) };
-}
-
-async function outputOf(request: NodeRequest): Promise<string> {
-  if (request.kind === "shell") return execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" });
-  if (request.kind === "check") return await checkKernel(runTool).then(() => "", String);
-  return "";
+  const output =
+    request.kind === "shell" ? execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" }) : "";
+  return { error: failure === undefined ? "" : String(failure.cause), changes, output };
 }
 
 await setKernel({ isStrictArp: false, timeouts: { tcpMs: 0, tcpFinMs: 0, udpMs: 0 } }, kernel);

@@ -1,5 +1,4 @@
 import { named, together, web } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import { addressOf, clusterIP, pod } from "@kpng/laboratory/scenario/packet.ts";
 import { both, type Checks, expectTrue, onlyC, options } from "./check.ts";
 
@@ -47,32 +46,6 @@ export const drainingChecks: Checks = {
     // A closed connection counts for two minutes; this ends it now.
     await node.ask({ kind: "shell", command: "ipvsadm --set 1 1 1" });
     return wrong;
-  },
-
-  "a removed endpoint without connections is deleted, and a deleted Service leaves nothing": async (_world, node) => {
-    const other = { ...options, number: 77 };
-    const servers = async (): Promise<string> =>
-      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep 10.96.0.77 || true" })).output;
-    /** Applies a state until its virtual servers are right: after a look that took long, the next one comes later. */
-    const applyUntil = async (state: State, isRight: (servers: string) => boolean): Promise<string> => {
-      const deadlineMs = performance.now() + 60_000;
-      for (;;) {
-        await node.ask({ kind: "apply", state });
-        const found = await servers();
-        if (isRight(found) || performance.now() > deadlineMs) return found;
-      }
-    };
-    await node.ask({ kind: "start", settings: {}, state: web(other, ["b", "c"]) });
-    await node.ask({ kind: "apply", state: web(other, ["c"]) });
-    const first = await servers();
-    const second = await applyUntil(web(other, ["c"]), (found) => !found.includes("10.1.1.12"));
-    const third = await applyUntil(both, (found) => found === "");
-    const { output: rest } = await node.ask({ kind: "shell", command: "ip address; ipset save" });
-    return [
-      ...expectTrue(/-t 10\.96\.0\.77:80 -r 10\.1\.1\.12:8080 -m -w 0/.test(first), `b has no weight 0: ${first}`),
-      ...expectTrue(!second.includes("10.1.1.12") && second.includes("10.1.2.13"), `b is not deleted: ${second}`),
-      ...expectTrue(third === "" && !rest.includes("10.96.0.77"), `the deleted Service left ${third}${rest}`),
-    ];
   },
 
   "endpoints drain although another network namespace has virtual servers": async (world, node) => {
