@@ -14,7 +14,7 @@ export type Match =
 
 /** The action of a rule whose conditions hold. */
 export type Target =
-  | { readonly kind: "jump"; readonly chain: string; readonly isGoto: boolean }
+  | { readonly kind: "jump"; readonly chain: string }
   | { readonly kind: "return" | "accept" | "drop" | "reject" | "masquerade" | "none" }
   | { readonly kind: "dnat"; readonly address: string; readonly port: number | undefined }
   /** mark = (mark & ~mask) ^ value, as --set-xmark. */
@@ -47,8 +47,8 @@ interface Context {
 }
 
 /**
- * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore. Errors:
- * an option or target that the tracer does not know, because skipping the rule would be a guess.
+ * Parses the rest of a line after `-A CHAIN`. Errors: an option or target that the tracer does not know, because skipping
+ * the rule would be a guess.
  */
 function parseRule(text: string): Rule {
   const words = splitWords(text);
@@ -65,9 +65,9 @@ function parseRule(text: string): Rule {
       at += 1;
       return word;
     };
-    if (option === "-j" || option === "-g") {
+    if (option === "-j") {
       const name = value();
-      target = parseTarget(name, option === "-g", words.slice(at), text);
+      target = parseTarget(name, words.slice(at), text);
       break;
     }
     const match = parseMatch(option, { value, isNot }, text);
@@ -132,7 +132,7 @@ function parseMatch(option: string, { value, isNot }: Context, text: string): Ma
   }
 }
 
-function parseTarget(name: string, isGoto: boolean, options: readonly string[], text: string): Target {
+function parseTarget(name: string, options: readonly string[], text: string): Target {
   switch (name) {
     case "RETURN":
       return { kind: "return" };
@@ -155,7 +155,7 @@ function parseTarget(name: string, isGoto: boolean, options: readonly string[], 
     case "MARK":
       return parseMark(options, text);
     default:
-      return { kind: "jump", chain: name, isGoto };
+      return { kind: "jump", chain: name };
   }
 }
 
@@ -176,11 +176,8 @@ function splitWords(text: string): readonly string[] {
 }
 
 /**
- * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules. `trace` then follows
- * packets through the result.
- *
- * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; throws for other lines that change rules. Built-in chains
- * that are not mentioned have no rules.
+ * Parses the output of iptables-save. `trace` then follows packets through the result. Throws for a line that it does not
+ * know. Built-in chains that are not mentioned have no rules.
  */
 export function parseRuleset(text: string): Ruleset {
   const tables = new Map<string, Map<string, Rule[]>>();
@@ -192,8 +189,7 @@ export function parseRuleset(text: string): Ruleset {
       chains = tables.get(word.slice(1)) ?? new Map();
       tables.set(word.slice(1), chains);
     } else if (word.startsWith(":")) chains.set(word.slice(1), policyRules(line));
-    else if (word === "-N") chains.set(line.split(" ")[1] ?? "", []);
-    else if (word === "-A" || word === "-I") addRule(chains, line);
+    else if (word === "-A") addRule(chains, line);
     else throw new Error(`not known to the tracer: ${line}`);
   }
   return tables;
@@ -206,9 +202,8 @@ function policyRules(line: string): Rule[] {
 }
 
 function addRule(chains: Map<string, Rule[]>, line: string): void {
-  const [, option, chain = "", place, text = ""] = /^(-[AI]) (\S+)(?: (\d+))? (.*)$/.exec(line) ?? [];
+  const [, chain = "", text = ""] = /^-A (\S+) (.*)$/.exec(line) ?? [];
   const rules = chains.get(chain) ?? [];
   chains.set(chain, rules);
-  if (option === "-A") rules.splice(rules.at(-1)?.isPolicy === true ? -1 : rules.length, 0, parseRule(text));
-  else rules.splice(Number(place ?? 1) - 1, 0, parseRule(text));
+  rules.splice(rules.at(-1)?.isPolicy === true ? -1 : rules.length, 0, parseRule(text));
 }

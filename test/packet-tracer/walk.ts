@@ -138,8 +138,6 @@ function act(ruleset: Ruleset, table: string, { target }: Rule, packet: Traced, 
     }
     case "jump": {
       const steps = walkChain(ruleset, table, target.chain, packet, depth + 1);
-      // A packet sent by goto returns past this chain.
-      if (target.isGoto) return { stops: steps, passes: [] };
       return {
         stops: steps.filter(({ verdict }) => verdict !== "back"),
         passes: steps.filter(({ verdict }) => verdict === "back").map((step) => step.packet),
