@@ -67,7 +67,12 @@ export interface DialOptions {
    * chosen the watcher, so a certificate from the CA is accepted whatever its name. Ignored without TLS.
    */
   readonly tunnel?: string | undefined;
+  /** Maximum time for the TCP connection and the TLS handshake, in milliseconds. Default 30 000. */
+  readonly connectLimitMs?: number | undefined;
 }
+
+/** As long as a watcher gives a client for its TLS handshake, so that no client gives up before a busy watcher does. */
+const standardConnectLimitMs = 30_000;
 
 /**
  * Returns a gRPC transport to a watcher. The transport connects when it is first used, and reconnects after a
@@ -75,7 +80,8 @@ export interface DialOptions {
  *
  * Errors: BAD_OPTION, also for a token over plain TCP.
  */
-export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunnel }: DialOptions): Transport {
+export function dial(options: DialOptions): Transport {
+  const { api, tls, token, maxMessageBytes = 64 * 1024 * 1024 } = options;
   const address = parseApiAddress(api, tls !== undefined);
   if (token !== undefined) checkSecrecy(address, api);
   const silence = new SilenceLimit();
@@ -92,7 +98,7 @@ export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024, tunn
     // watchers ping their clients instead; see SilenceLimit.
     pingIntervalMs: 330_000,
     pingTimeoutMs: 20_000,
-    nodeOptions: { createConnection: () => silence.watch(openSocket(address, tls, tunnel)) },
+    nodeOptions: { createConnection: () => silence.watch(openSocket(address, options)) },
   });
   return {
     unary: (...call) => transport.unary(...call),
@@ -117,13 +123,14 @@ export interface Http2Connection {
  *
  * Errors: BAD_OPTION, as for {@link dial}.
  */
-export function connectHttp2({ api, tls, token, tunnel }: DialOptions, windowBytes?: number): Http2Connection {
+export function connectHttp2(options: DialOptions, windowBytes?: number): Http2Connection {
+  const { api, tls, token } = options;
   const address = parseApiAddress(api, tls !== undefined);
   if (token !== undefined) checkSecrecy(address, api);
   const settings = windowBytes === undefined ? {} : { initialWindowSize: windowBytes };
   const session = connectSession(baseUrlOf(address), {
     settings,
-    createConnection: () => openSocket(address, tls, tunnel),
+    createConnection: () => openSocket(address, options),
   });
   if (windowBytes !== undefined) session.once("connect", () => session.setLocalWindowSize(windowBytes));
   return { session, headers: token === undefined ? {} : { authorization: `Bearer ${token()}` } };
@@ -155,9 +162,13 @@ function baseUrlOf(address: ApiAddress): string {
   return `${address.isTls ? "https" : "http"}://${host}:${address.port}`;
 }
 
-/** Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. */
-function openSocket(address: ApiAddress, tls: DialOptions["tls"], tunnel: string | undefined): Socket {
+/**
+ * Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. The socket fails after `connectLimitMs`:
+ * HTTP/2 pings start only after the handshake, and the kernel keeps a connection to a silent listener forever.
+ */
+function openSocket(address: ApiAddress, options: DialOptions): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
+  const { tls, tunnel, connectLimitMs = standardConnectLimitMs } = options;
   const { host, port } = address;
   // SNI allows only host names, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
@@ -166,6 +177,13 @@ function openSocket(address: ApiAddress, tls: DialOptions["tls"], tunnel: string
   const socket = address.isTls
     ? connectTls({ ...to, ALPNProtocols: ["h2"], minVersion: minTlsVersion, ...serverName, ...tls?.() })
     : connectSocket({ host, port });
+  const timer = setTimeout(() => {
+    const late = new Error(`no connection to ${baseUrlOf(address)} within ${connectLimitMs} ms`);
+    // The same code as for the kernel's own limit.
+    socket.destroy(Object.assign(late, { code: "ETIMEDOUT" }));
+  }, connectLimitMs).unref();
+  const stop = (): void => clearTimeout(timer);
+  socket.once(address.isTls ? "secureConnect" : "connect", stop).once("close", stop);
   return socket.setKeepAlive(true, 30_000);
 }
 
