@@ -42,6 +42,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
       "inspect",
       "cluster",
       "conformance",
+      "demo",
       "commands",
     ],
   ],

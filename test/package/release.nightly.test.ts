@@ -158,6 +158,12 @@ test("the executable for arm64 is one for arm64", (context) => {
 
 // Agents and the watcher are the executable, too; kpng-nft needs the native module of koffi.
 describePackets("the executable", () => {
+  test("runs the demo", { timeout: 120_000 }, (context) => {
+    context.skip(obstacle !== undefined, obstacle);
+    const { status, stdout, stderr } = runExecutable("demo");
+    expect(status, `${stdout}${stderr}`).toBe(0);
+  });
+
   test.for(["iptables", "nft"])("judges its own to-%s by packets", { timeout: 120_000 }, (backend, context) => {
     context.skip(obstacle !== undefined, obstacle);
     const exceptions = join(import.meta.dirname, `../../services/backend-nft/packets.exceptions`);

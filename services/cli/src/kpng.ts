@@ -66,6 +66,10 @@ const entries: readonly Entry[] = [
       return (signal, backends) => makeLocal(backends, signal);
     },
   },
+  {
+    ...{ group: "Run:", name: "demo", description: "see it work: packets to a Service of manifests, in namespaces" },
+    load: async () => (await import("./commands/demo.ts")).makeDemo,
+  },
   query("Ask:", "status", "one screen: the watcher, its nodes, errors, and what to do"),
   query("Ask:", "get", "list what a watcher or a backend holds"),
   query("Ask:", "describe", "show everything about one object"),

@@ -21,8 +21,6 @@ const limitMs = 20_000;
  *
  * It does not wait for one answer before it sends the next packet: a lost packet would delay the following ones.
  * Errors: not enough after 20 s, with the last answer; the client ended.
- *
- * The steps in `changes.ts` call it.
  */
 export async function observe(
   client: AgentClient,
