@@ -8,7 +8,7 @@ import {
   repeatableNonEmpty,
 } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { collectWhenIdle, growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
+import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
 import { makeReviewCounter, TokenChecker } from "@kpng/watcher/identity/token-checker.ts";
 import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -120,9 +120,8 @@ Examples:
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
-    // A watcher that serves nodes has a large heap of long-lived state, and is idle most of the time.
+    // A watcher that serves nodes has a large heap of long-lived state.
     growOldGenerationByHalf();
-    collectWhenIdle();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
