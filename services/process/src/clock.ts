@@ -1,4 +1,4 @@
-import { type Wakeup, waitMs } from "./wait.ts";
+import { waitMs } from "./wait.ts";
 
 /** A clock that is passed as a parameter, so that a test can pass a {@link ManualClock} and need not wait. */
 export interface Clock {
@@ -10,40 +10,6 @@ export interface Clock {
 
 /** The real clock: `performance.now` and timers of Node.js. */
 export const realClock: Clock = { nowMs: () => performance.now(), wait: waitMs };
-
-/**
- * Wakes a {@link Wakeup} at a given time, for loops that wait either for events or until their next work is due.
- *
- * It keeps the timer for the earliest time until that timer fires, instead of using one timer per wait: most waits end
- * with an event, and cancelling a timer each time costs more than letting one fire in vain. A loop may therefore be
- * woken when nothing is due.
- *
- * *Bound:* one timer for each call whose time is earlier than the next alarm; a timer is kept until it fires.
- */
-export class Alarm {
-  readonly #wakeup: Wakeup;
-  readonly #clock: Clock;
-  #atMs = Number.POSITIVE_INFINITY;
-
-  constructor(wakeup: Wakeup, clock: Clock) {
-    this.#wakeup = wakeup;
-    this.#clock = clock;
-  }
-
-  /**
-   * Wakes at the clock's time `atMs` or earlier; never if the time is infinite. When `signal` aborts, wakes
-   * immediately.
-   */
-  set(atMs: number, signal: AbortSignal): void {
-    if (atMs >= this.#atMs) return;
-    this.#atMs = atMs;
-    void this.#clock.wait(Math.max(0, atMs - this.#clock.nowMs()), signal).then(() => {
-      // An earlier alarm may have replaced this one.
-      if (this.#atMs === atMs) this.#atMs = Number.POSITIVE_INFINITY;
-      this.#wakeup.wake();
-    });
-  }
-}
 
 /** Length and randomness of the delays between retries. */
 export interface BackoffOptions {

@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { Alarm, Backoff, type Clock, realClock } from "@kpng/process/clock.ts";
+import { Backoff, type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/tracing.ts";
@@ -199,14 +199,12 @@ export class SyncLoop {
     const { isOnce = false, onceLimitMs = 0, errorDelayMs = 1_000, minIntervalMs = 0 } = this.#options;
     let failingSinceMs: number | undefined;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
-    const alarm = new Alarm(this.#arrived, this.#clock);
     this.#planCheck(firstCheckMs);
     while (!signal.aborted) {
       if (await this.#check(signal)) continue;
       this.#takeRequests();
       if (!this.#pending.isWaiting) {
-        alarm.set(this.#nextDueMs, signal);
-        await this.#arrived.wait(signal);
+        await this.#waitForWork(signal);
         continue;
       }
       const restMs = this.#endedAtMs + minIntervalMs - this.#clock.nowMs();
@@ -230,6 +228,18 @@ export class SyncLoop {
    */
   get #nextDueMs(): number {
     return this.#pending.hasDelivered ? Math.min(this.#requests.nextAtMs, this.#checkAtMs) : Number.POSITIVE_INFINITY;
+  }
+
+  /** Waits for an update or a request, at most until the next request or check is due. */
+  async #waitForWork(signal: AbortSignal): Promise<void> {
+    const ended = new AbortController();
+    const delayMs = Math.max(0, this.#nextDueMs - this.#clock.nowMs());
+    if (Number.isFinite(delayMs)) {
+      // A wait that ended early must not wake the next one.
+      void this.#clock.wait(delayMs, ended.signal).then(() => ended.signal.aborted || this.#arrived.wake());
+    }
+    await this.#arrived.wait(signal);
+    ended.abort();
   }
 
   #takeRequests(): void {
