@@ -109,19 +109,19 @@ export class Play implements AsyncDisposable {
   /** Waits until the backend has applied the state of a revision. */
   async applied(stream: ScriptedStream, state: AppliedState, revision: bigint, limitMs?: number): Promise<void> {
     const limit = limitMs ?? this.settings.limitMs;
-    if (this.settings.report.kind === "acks") {
+    if (this.settings.report === "acks") {
       const isAcked = (): boolean => stream.acks.some(({ applied }) => applied >= revision);
       return stream.until(isAcked, limit, `did not acknowledge revision ${revision}`).catch((error: unknown) => {
         if (stream.acks.length > 0) throw error;
-        throw new Error("the backend acknowledges nothing: say what it has applied with --report stdout or --applied");
+        throw new Error("the backend acknowledges nothing: say what it has applied with --report stdout");
       });
     }
     const endMs = performance.now() + limit;
-    let last = await this.backend.applied();
+    let last = this.backend.applied;
     while (!isSameState(last, state)) {
       if (performance.now() > endMs) throw new Error(`expected ${show(state)}, but the backend reports ${show(last)}`);
       await pause(20);
-      last = await this.backend.applied();
+      last = this.backend.applied;
     }
     // A batch takes effect as a whole: between the state before and the new one there is no other.
     const between = this.backend.states.slice(this.#checkedCount).find((seen) => {
@@ -138,7 +138,7 @@ export class Play implements AsyncDisposable {
     const countBefore = this.backend.states.length;
     const ackBefore = stream?.acks.length ?? 0;
     await pause(ms);
-    if (report.kind === "acks") {
+    if (report === "acks") {
       const more = stream?.acks.slice(ackBefore) ?? [];
       const last = stream?.acks[ackBefore - 1]?.applied ?? 0n;
       const ahead = more.find(({ applied }) => applied > last);
@@ -146,7 +146,7 @@ export class Play implements AsyncDisposable {
       return;
     }
     const other = this.backend.states.slice(countBefore).find((seen) => !isSameState(seen, state));
-    const now = other ?? (await this.backend.applied());
+    const now = other ?? this.backend.applied;
     if (now === undefined && Object.keys(state).length === 0) return;
     if (!isSameState(now, state))
       throw new Error(`expected still ${show(state)}, but the backend reports ${show(now)}`);
@@ -214,7 +214,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     run: async (play) => {
       const stream = await play.stream();
       // What an earlier process has installed.
-      const before = (await play.backend.applied()) ?? {};
+      const before = play.backend.applied ?? {};
       stream.send([reset, ...putsOf(moved)]);
       await play.stays(before, stream);
       await play.applied(stream, moved, play.batch(stream, []));

@@ -23,9 +23,9 @@ export const resultOptions: readonly OptionSpec[] = [
   },
   {
     flags: "-o, --output <format>",
-    description: "table, json (one object per case and line) or junit",
+    description: "table, or json (one object per case and line)",
     default: "table",
-    parse: oneOf("--output", ["table", "json", "junit"]),
+    parse: oneOf("--output", ["table", "json"]),
   },
 ];
 
@@ -51,13 +51,10 @@ export function withException(result: CaseResult, exceptions: Exceptions): CaseR
 
 /** The results of a run, which are printed as they come. */
 export class Results {
-  readonly #suite: string;
   readonly #output: unknown;
   readonly #results: CaseResult[] = [];
 
-  /** `suite` is the name of the JUnit report. */
-  constructor(suite: string, { output }: Options) {
-    this.#suite = suite;
+  constructor({ output }: Options) {
     this.#output = output;
   }
 
@@ -77,7 +74,6 @@ export class Results {
     const count = (wanted: CaseResult["kind"]): number => this.#results.filter(({ kind }) => kind === wanted).length;
     const counts = `${count("passed")} passed, ${count("failed")} failed`;
     const more = `${count("not-applicable")} not applicable, ${count("excepted")} excepted`;
-    if (this.#output === "junit") process.stdout.write(formatJUnit(this.#suite, this.#results));
     if (this.#output === "table") process.stdout.write(`\n${counts}, ${more}\n`);
     const isComplete = this.count === expectedCount;
     if (!isComplete) process.stderr.write(`ended after ${this.count} of ${expectedCount} cases\n`);
@@ -95,23 +91,4 @@ const words: Readonly<Record<CaseResult["kind"], string>> = {
 function formatLine({ id, rule, kind, reason }: CaseResult): string {
   const indented = reason === "" ? "" : `\n${reason.replaceAll(/^/gm, "               ")}`;
   return `${words[kind]} ${id.padEnd(5)} ${rule}${indented}\n`;
-}
-
-/** Formats results as a JUnit report. */
-export function formatJUnit(suite: string, results: readonly CaseResult[]): string {
-  const escaped = (text: string): string =>
-    text
-      // XML has no other control characters.
-      .replaceAll(/(?![\t\n\r])\p{Cc}/gu, "\uFFFD")
-      .replaceAll(/[<>&"\t\n\r]/g, (letter) => `&#${letter.charCodeAt(0)};`);
-  const failed = results.filter(({ kind }) => kind === "failed").length;
-  const skipped = results.filter(({ kind }) => kind === "not-applicable" || kind === "excepted").length;
-  const cases = results.map(({ id, rule, kind, reason, elapsedMs }) => {
-    const open = `  <testcase classname="${suite}" name="${escaped(`${id} ${rule}`)}" time="${(elapsedMs / 1_000).toFixed(3)}"`;
-    if (kind === "passed") return `${open}/>`;
-    const tag = kind === "failed" ? "failure" : "skipped";
-    return `${open}><${tag} message="${escaped(reason)}"/></testcase>`;
-  });
-  const counts = `tests="${results.length}" failures="${failed}" skipped="${skipped}"`;
-  return `<?xml version="1.0"?>\n<testsuite name="kpng conformance ${suite}" ${counts}>\n${cases.join("\n")}\n</testsuite>\n`;
 }

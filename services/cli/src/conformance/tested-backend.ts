@@ -1,24 +1,20 @@
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { isDeepStrictEqual, promisify } from "node:util";
+import { isDeepStrictEqual } from "node:util";
 
 /** What a backend has applied: the addresses of the endpoints of each Service, sorted. *Shape:* `default/web`. */
 export type AppliedState = Readonly<Record<string, readonly string[]>>;
 
-/** How the backend says what it has applied. */
-export type Report =
-  /** It prints `{"services": {…}}` after each state that it applied. */
-  | { readonly kind: "stdout" }
-  /** A shell command prints `{"services": {…}}`. */
-  | { readonly kind: "command"; readonly command: string }
-  /** Only the revisions are known, from its acknowledgements. */
-  | { readonly kind: "acks" };
+/**
+ * How the backend says what it has applied: on standard output, a line `{"services": {…}}` after each state; or only
+ * revisions, in its acknowledgements.
+ */
+export type Report = "stdout" | "acks";
 
 /** A process of the backend under test. */
 export class TestedBackend {
   readonly #child: ChildProcess;
   readonly #report: Report;
-  readonly #env: NodeJS.ProcessEnv;
   /** States that the backend reported, in order; only with the report "stdout". */
   readonly states: AppliedState[] = [];
   #errors = "";
@@ -30,8 +26,8 @@ export class TestedBackend {
     const fill = (text: string): string => text.replaceAll("{api}", api).replaceAll("{node}", node);
     const [program = "", ...args] = command.map(fill);
     this.#report = report;
-    this.#env = { ...process.env, KPNG_API: api, KPNG_NODE_NAME: node };
-    this.#child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: this.#env, detached: true });
+    const env = { ...process.env, KPNG_API: api, KPNG_NODE_NAME: node };
+    this.#child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env, detached: true });
     let line = "";
     this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {
       const lines = (line + text).split("\n");
@@ -69,23 +65,14 @@ export class TestedBackend {
   }
 
   #readLine(line: string): void {
-    if (this.#report.kind !== "stdout" || !line.startsWith("{")) return;
+    if (this.#report !== "stdout" || !line.startsWith("{")) return;
     const state = parseReport(line);
     if (state !== undefined) this.states.push(state);
   }
 
   /** The state that the backend says to have applied; undefined if it has said nothing, or says only revisions. */
-  async applied(): Promise<AppliedState | undefined> {
-    if (this.#report.kind === "stdout") return this.states.at(-1);
-    if (this.#report.kind === "acks") return undefined;
-    try {
-      const options = { env: this.#env, timeout: commandLimitMs };
-      const { stdout } = await promisify(execFile)("sh", ["-c", this.#report.command], options);
-      return parseReport(stdout);
-    } catch {
-      // Nothing is applied yet, e.g. because the file that the command reads does not exist.
-      return undefined;
-    }
+  get applied(): AppliedState | undefined {
+    return this.states.at(-1);
   }
 
   /** Sends a signal to the process. */
@@ -115,9 +102,6 @@ interface BackendOptions {
   readonly node: string;
   readonly report: Report;
 }
-
-/** Time limit of the command that tells what is applied, in milliseconds. */
-const commandLimitMs = 10_000;
 
 /** Maximum length of the kept end of standard error, in characters. */
 const maxErrors = 4_000;
