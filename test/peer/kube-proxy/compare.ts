@@ -58,7 +58,7 @@ function describe(all: readonly PacketOutcome[]): string {
 }
 
 /** Result of the comparison on one node. */
-interface Comparison {
+export interface Comparison {
   /** Number of questions by kind of answer. */
   readonly counts: Readonly<Record<"to" | "refused" | "dropped" | "untouched", number>>;
   /** By namespace: each question with different answers, and both answers. */

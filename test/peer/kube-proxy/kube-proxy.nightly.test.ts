@@ -8,14 +8,14 @@ import { createLog } from "@kpng/process/log.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { followView } from "../../../services/backend-kit/src/receive/follow-view.ts";
+import type { KubeObject } from "../../cluster/api-client.ts";
 import { findBinaries } from "../../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { describeWhere } from "../../cluster/describe-where.ts";
 import { RunningSource } from "../../cluster/run-source.ts";
-import { compare, describeDifferences, planAnswer, rulesAnswer } from "./compare.ts";
+import { type Comparison, compare, describeDifferences, planAnswer, rulesAnswer } from "./compare.ts";
 import { generateState, maxStates } from "./generate-state.ts";
-import { runKubeProxy, type SavedRules } from "./kube-proxy.ts";
-import { knowsZone, writeSentinel } from "./sentinel.ts";
+import { runKubeProxy } from "./kube-proxy.ts";
 import { watchedNodes } from "./world.ts";
 import { writeNodes, writeStates } from "./write-states.ts";
 
@@ -34,19 +34,17 @@ describeWhere("the plan from our view, and the rules of kube-proxy", whyNot, () 
   const states = Array.from({ length: Math.min(count, maxStates) }, (_, number) => generateState(seed, number));
   let cluster: Cluster;
   let laboratory: Laboratory;
+  let services: readonly KubeObject[];
   let views: ReadonlyMap<string, NodeView>;
-  let rules: ReadonlyMap<string, SavedRules>;
 
   beforeAll(async () => {
     process.stderr.write(`test/peer: ${states.length} states; again: ${again}\n`);
     cluster = await startCluster(paths);
     laboratory = await Laboratory.open();
     await writeNodes(cluster.api);
-    await writeSentinel(cluster.api);
     await writeStates(cluster.api, states);
-    const kubeconfig = cluster.kubeconfig("admin");
-    views = await readViews(kubeconfig);
-    rules = await runProxies(kubeconfig);
+    services = await cluster.api.list("/api/v1/services");
+    views = await readViews(cluster.kubeconfig("admin"));
   }, 240_000);
 
   afterAll(async () => {
@@ -54,37 +52,30 @@ describeWhere("the plan from our view, and the rules of kube-proxy", whyNot, () 
     await cluster?.stop();
   });
 
-  async function runProxies(kubeconfig: string): Promise<ReadonlyMap<string, SavedRules>> {
-    const apiPort = Number(new URL(cluster.apiServer.url).port);
-    const apiSocket = join(laboratory.folder, "api");
-    const server = relay(apiSocket, apiPort);
-    const common = { laboratory, program: paths["kube-proxy"], kubeconfig, apiPort, apiSocket };
-    const runs = watchedNodes.map(async (nodeName) => {
-      const saved = await runKubeProxy({ ...common, nodeName }, (found) => knowsZone(found, nodeName));
-      return [nodeName, saved] as const;
-    });
-    try {
-      return new Map(await Promise.all(runs));
-    } finally {
-      server.close();
-    }
-  }
-
-  test.each(watchedNodes)("give the same answers on node %s", async (nodeName) => {
-    const services = await cluster.api.list("/api/v1/services");
-    const [saved, view] = [rules.get(nodeName), views.get(nodeName)];
-    if (saved === undefined || view === undefined) throw new Error(`nothing is known of ${nodeName}`);
-    const { counts, differences } = compare(
-      rulesAnswer(saved, nodeName),
-      planAnswer(view, nodeName),
-      services,
-      nodeName,
-    );
-    process.stderr.write(`test/peer: ${nodeName}: ${JSON.stringify(counts)}\n`);
-    expect(differences.size, `${describeDifferences(differences, seed, states)}\n\nagain: ${again}`).toBe(0);
-    // A fault of the test could make both sides empty.
-    for (const [kind, number] of Object.entries(counts)) expect(number, kind).toBeGreaterThan(0);
-  });
+  // kube-proxy learns the zone of its node from a separate watch, so its first rules may be others.
+  test.concurrent.for(watchedNodes)(
+    "give the same answers on node %s",
+    { timeout: 240_000 },
+    async (nodeName, context) => {
+      const view = views.get(nodeName) ?? expect.fail(`nothing is known of ${nodeName}`);
+      const apiPort = Number(new URL(cluster.apiServer.url).port);
+      const apiSocket = join(laboratory.folder, `api-${nodeName}`);
+      const server = relay(apiSocket, apiPort);
+      const options = { laboratory, program: paths["kube-proxy"], kubeconfig: cluster.kubeconfig("admin"), nodeName };
+      let found: Comparison | undefined;
+      context.onTestFinished(() => void server.close());
+      await runKubeProxy({ ...options, apiPort, apiSocket }, (rules) => {
+        found = compare(rulesAnswer(rules, nodeName), planAnswer(view, nodeName), services, nodeName);
+        return found.differences.size === 0;
+      }).catch((cause: unknown) => {
+        const differences = describeDifferences(found?.differences ?? new Map(), seed, states);
+        throw new Error(`${differences}\n\nagain: ${again}`, { cause });
+      });
+      process.stderr.write(`test/peer: ${nodeName}: ${JSON.stringify(found?.counts)}\n`);
+      // A fault of the test could make both sides empty.
+      for (const [kind, number] of Object.entries(found?.counts ?? {})) expect(number, kind).toBeGreaterThan(0);
+    },
+  );
 });
 
 /** Reads the API server with our source, serves the state, and returns the views of the nodes as they receive them. */

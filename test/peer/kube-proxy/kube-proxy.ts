@@ -23,17 +23,14 @@ export type SavedRules = Readonly<Record<Family, string>>;
 const metricsPort = 10_249;
 
 /**
- * Runs the real kube-proxy in a new network namespace until it has installed its rules, and returns them.
+ * Runs the real kube-proxy in a new network namespace until its rules are accepted.
  *
  * The namespace has no external network: unix sockets, which are files, connect it to the API and to our metrics
  * client.
  *
- * Errors: kube-proxy exits, or `isComplete` does not accept its rules in time; with the end of its log.
+ * Errors: kube-proxy exits, or `isRight` does not accept its rules in time; with the end of its log.
  */
-export async function runKubeProxy(
-  options: KubeProxyOptions,
-  isComplete: (rules: SavedRules) => boolean,
-): Promise<SavedRules> {
+export async function runKubeProxy(options: KubeProxyOptions, isRight: (rules: SavedRules) => boolean): Promise<void> {
   const { laboratory, nodeName, apiPort, apiSocket } = options;
   const namespace = nodeName;
   await laboratory.add(namespace);
@@ -52,21 +49,17 @@ export async function runKubeProxy(
   }
   const details = (): string => `kube-proxy on ${nodeName} says:\n${log}`;
   try {
-    return await until(
+    await until(
       `kube-proxy on ${nodeName} has programmed its rules`,
       async () => {
         // Its log contains the reason; there is nothing to wait for.
-        if (proxy.exitCode !== null) return { kind: "ended" as const };
-        if (!(await hasSynced(metricsSocket))) return undefined;
-        const rules = { v4: await save("v4"), v6: await save("v6") };
-        return isComplete(rules) ? { kind: "done" as const, rules } : undefined;
+        if (proxy.exitCode !== null) return true;
+        return (await hasSynced(metricsSocket)) && isRight({ v4: await save("v4"), v6: await save("v6") });
       },
       120_000,
       details,
-    ).then((result) => {
-      if (result.kind === "ended") throw new Error(`kube-proxy on ${nodeName} has exited\n${details()}`);
-      return result.rules;
-    });
+    );
+    if (proxy.exitCode !== null) throw new Error(`kube-proxy on ${nodeName} has exited\n${details()}`);
   } finally {
     proxy.kill();
   }
