@@ -9,9 +9,8 @@ import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
 import { afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService } from "./objects.ts";
-import { applyRbac, clusterRolePath, mayAccount, refusedRights, watchedKinds } from "./rbac.ts";
+import { applyRbac, mayAccount, refusedRights, watchedKinds } from "./rbac.ts";
 import { sourceStarter } from "./run-source.ts";
-import { until } from "./until.ts";
 import { tokens, writeTokenFile } from "./users.ts";
 
 const account = "kpng-watcher";
@@ -38,39 +37,6 @@ await describeCluster("the rights of deploy/kubernetes/watcher/rbac.yaml", { has
         assert.ok(!(await mayAccount(api, account, right)), `may ${right.verb} ${right.resource}`);
       }
     });
-
-    for (const missing of ["list", "watch"] as const) {
-      test(`log and readiness name verb and resource while ${missing} of slices is missing, and the source recovers`, async () => {
-        const { api, kubeconfig } = cluster();
-        await applyRbac(api);
-        onTestFinished(async () => {
-          await api.delete(clusterRolePath);
-        });
-        const { rules } = (await api.get(clusterRolePath)) as unknown as {
-          rules: { resources: string[]; verbs: string[] }[];
-        };
-        const without = rules.map(({ verbs, ...rule }) => {
-          const isCut = rule.resources.includes("endpointslices");
-          return { ...rule, verbs: verbs.filter((verb) => !isCut || verb !== missing) };
-        });
-        await api.patch(clusterRolePath, { rules: without });
-        const right = { verb: missing, resource: "endpointslices", group: "discovery.k8s.io" };
-        await until("the right is revoked", async () => !(await mayAccount(api, account, right)));
-
-        const source = start({ kubeconfig: kubeconfig("kpng") });
-        const refusal = `^not allowed to ${missing} endpointslices\\.discovery\\.k8s\\.io \\(403\\): `;
-        await source.untilFailing("slices", new RegExp(refusal));
-        const metric = missing === "list" ? "kpng_source_lists_total" : "kpng_source_watches_total";
-        assert.ok((await source.metric(metric, { kind: "slices", result: "refused" })) > 0);
-        if (missing === "list") {
-          await source.until("only slices are missing", ({ store }) => store.missingKinds.join() === "slices");
-          assert.ok(!source.health.isReady);
-        }
-        await api.patch(clusterRolePath, { rules });
-        await source.untilReady();
-        await source.untilHealthy();
-      });
-    }
   });
 
   test("the token of a pod gives the view of its node, until the pod is deleted", async () => {

@@ -6,7 +6,7 @@ import { web } from "@kpng/laboratory/scenario/build.ts";
 import { n1, neighbour } from "@kpng/laboratory/scenario/packet.ts";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
-import { kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
+import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { describeVariants } from "./describe-packets.ts";
 import { buildVariant } from "./laboratory/legacy-tools.ts";
 
@@ -76,22 +76,6 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
     expect(answered).toBe(0);
     expect(await routeLocalnet()).toBe(0);
     expect(await isReached()).toBe(false);
-  });
-
-  // It does not depend on the variant.
-  test.runIf(variant === "nft")("is never reached with kpng-nft, which does not set the sysctl", async () => {
-    const nft = await kpngNft(world, { name: "nft", firstMarkerPort: 32_000 });
-    try {
-      const answered = await answeredDuring(async () => {
-        await nft.start({}, state);
-        await nft.restart("SIGKILL");
-      });
-      expect([answered, await routeLocalnet(), await isReached()]).toEqual([0, 0, false]);
-      await nft.stop();
-      await nft.cleanUp();
-    } finally {
-      await nft.close();
-    }
   });
 
   test("is not reached while a first start waits for a watcher: the sysctl follows the rules", async () => {

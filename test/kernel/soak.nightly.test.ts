@@ -41,7 +41,13 @@ const theirEdits = [theirTable, "nft delete table ip theirs 2>&1 || true"];
 
 const iptables: Subject = {
   start: (world) => kpngIptables(world, { args: ["--iptables-sync-period", "1s", ...metrics] }),
-  edits: [...theirEdits, "iptables -w 5 -t nat -A KPNG-SERVICES -d 9.9.9.9 -j RETURN"],
+  edits: [
+    ...theirEdits,
+    "iptables -w 5 -t nat -A KPNG-SERVICES -d 9.9.9.9 -j RETURN",
+    "ip6tables -w 5 -t nat -A KPNG-SERVICES -d 2001:db8:9::9 -j RETURN",
+    "iptables -w 5 -R KPNG-FORWARD 1 -j RETURN",
+    "iptables -w 5 -t nat -N KPNG-SVC-AAAAAAAAAAAAAAAA 2>&1 || true",
+  ],
   damage: [
     "for c in $(iptables-save -t nat | grep -o '^:KPNG-SVC-[^ ]*' | tr -d :); do iptables -w 5 -t nat -F $c; done",
     "iptables -w 5 -F KPNG-FORWARD",
@@ -55,7 +61,11 @@ const subjects: Readonly<Record<string, Subject>> = {
   ...(whyNoLegacy() === undefined ? { "kpng-iptables with iptables-legacy": { ...iptables, variant: "legacy" } } : {}),
   "kpng-nft": {
     start: (world) => kpngNft(world, { args: ["--nftables-sync-period", "1s", ...metrics] }),
-    edits: [...theirEdits, "nft insert rule ip kpng services ip daddr 9.9.9.9 return"],
+    edits: [
+      ...theirEdits,
+      "nft insert rule ip kpng services ip daddr 9.9.9.9 return",
+      "nft insert rule ip6 kpng services ip6 daddr 2001:db8:9::9 return",
+    ],
     damage: ["nft flush map ip kpng slots", "nft flush chain ip kpng services", "nft flush chain ip6 kpng services"],
     show: "(nft list table ip kpng; nft list table ip6 kpng) | tr ',' '\\n'",
   },

@@ -1,4 +1,4 @@
-import { cpSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { node, service } from "@kpng/source/testing/build.ts";
@@ -31,27 +31,6 @@ function edit(from: string, to: string): void {
 function lines(program: Program): string[] {
   return program.stdout().split("\n").filter(Boolean);
 }
-
-const jsonMain = "services/backend-json/src/main.ts";
-
-describe("a watcher and its backends", () => {
-  test("a change of the file reaches every backend, also through a relay", async () => {
-    await watcher();
-    const relay = kpng(["api", "--api", socket(), "to-api", "--listen", socket("relay.sock")]);
-    await relay.said('"msg":"listening"');
-    const backends = [
-      start(jsonMain, ["--api", socket(), "--node-name", "n1"]),
-      kpng(["local", "--api", socket("relay.sock"), "to-json", "--node-name", "n1"]),
-      kpng(["file", "-i", at("state.yaml"), "to-local", "to-json", "--node-name", "n1"]),
-    ];
-    for (const backend of backends) await expect.poll(() => lines(backend).length).toBe(2);
-    expect(new Set(backends.map((backend) => backend.stdout())).size).toBe(1);
-    edit("10.1.0.2", "10.1.0.22");
-    for (const backend of backends) await expect.poll(() => lines(backend).length).toBe(4);
-    expect(lines(backends[0] as Program)[3]).toContain("10.1.0.22");
-    expect(new Set(backends.map((backend) => backend.stdout())).size).toBe(1);
-  });
-});
 
 const tokenFlags = [...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"], ...["--token-audience", "kpng"]];
 
@@ -123,16 +102,4 @@ describe("the command line", () => {
     const program = kpng(["file", "to-local", "to-json", "--once", "--node-name", "n1", "-i", at("state.yaml")]);
     expect(await program.ended, program.stderr()).toBe(0);
   });
-
-  test.each(["SIGTERM", "SIGINT"] as const)(
-    "%s ends a watcher with parked streams cleanly, and its socket is gone",
-    async (signal) => {
-      const program = await watcher();
-      const backend = start(jsonMain, ["--api", socket(), "--node-name", "n1"]);
-      await expect.poll(() => lines(backend).length).toBe(2);
-      program.signal(signal);
-      expect(await program.ended).toBe(0);
-      expect(existsSync(at("api.sock"))).toBe(false);
-    },
-  );
 });

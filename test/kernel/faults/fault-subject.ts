@@ -33,7 +33,7 @@ export interface FaultSubject {
   readonly removeRules: string;
   /**
    * Brings the rules of an earlier run into the state of a cell. Rows of a state that it lacks are left out: the jumps
-   * of rules are tested as they are repaired, in `continuity.test.ts`.
+   * of rules are tested as they are repaired, in `soak.nightly.test.ts`.
    */
   readonly make: Readonly<Record<FaultCell["rules"], string>>;
   /**
