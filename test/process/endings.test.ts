@@ -230,6 +230,16 @@ describe("an error of standard output", () => {
   });
 });
 
+test.each(["to-json", "to-plan"])("SIGTERM ends %s while nobody reads its output", async (sink) => {
+  const args = ["simulate", "--services", "1000", "--changes", "0", "to-local", sink, "--node-name", "node-0"];
+  const backend = spawn(process.execPath, [programFile("cli"), ...args], { stdio: ["ignore", "pipe", "pipe"] });
+  const exited = once(backend, "exit");
+  // Nobody takes more than the first bytes, so the output fills the pipe.
+  await once(backend.stdout, "readable");
+  backend.kill("SIGTERM");
+  expect(await exited).toEqual([0, null]);
+});
+
 test("the error for a socket in a missing folder names the folder", async () => {
   const program = kpng(["file", "-i", "/dev/null", "to-api", "--listen", `unix://${at("none/api.sock")}`]);
   expect(await program.ended).toBe(1);

@@ -25,6 +25,6 @@ Examples:
     backendTask({
       ...context,
       name: "json",
-      onState: (view) => writeAll(process.stdout, formatViewLines(view)),
+      onState: (view, signal) => writeAll(process.stdout, formatViewLines(view), signal),
     }),
 };

@@ -42,7 +42,7 @@ The operations and their fields are documented in proto/kpng/plan/v1/plan.proto.
         name: "plan",
         settings,
         context,
-        deliver: (batch) => writeAll(process.stdout, framed(batch).map(operationLine)),
+        deliver: (batch, _state, signal) => writeAll(process.stdout, framed(batch).map(operationLine), signal),
       });
     }
     if (options.once === true)

@@ -36,8 +36,11 @@ interface PlanTaskOptions {
   readonly name: string;
   readonly settings: ProxySettings;
   readonly context: BackendContext;
-  /** Receives each change, one at a time. If it rejects, it is called again with the whole state. */
-  readonly deliver: (batch: PlanBatch, state: PlanState) => Promise<void>;
+  /**
+   * Receives each change, one at a time. If it rejects, it is called again with the whole state. `signal` aborts when
+   * the task ends.
+   */
+  readonly deliver: (batch: PlanBatch, state: PlanState, signal: AbortSignal) => Promise<void>;
 }
 
 /** Interval at which the node's addresses are read again, because node ports may answer at new ones. */
@@ -59,21 +62,22 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
     localAddresses: addresses.read,
     forgetAddresses: addresses.forget,
   });
-  const pass = async (): Promise<void> => {
+  const pass = async (signal: AbortSignal): Promise<void> => {
     const batch = state.take();
     if (batch === undefined) return;
     try {
-      await deliver(batch, state);
+      await deliver(batch, state, signal);
     } catch (error) {
       state.invalidate();
       throw error;
     }
   };
-  const onChanges = async ({ view, mode, touched, revision }: SyncUpdate): Promise<void> => {
+  const onChanges = async (update: SyncUpdate, signal: AbortSignal): Promise<void> => {
+    const { view, mode, touched, revision } = update;
     const { failure } = await rules.sync(view, mode === "full" ? "all" : touched, { committing: () => undefined });
     if (failure !== undefined) throw failure.cause;
     state.revision = revision;
-    await pass();
+    await pass(signal);
   };
   // A change of the addresses is delivered by a sync, which is repeated with backoff and counts in health.
   const readAddresses = async (): Promise<void> => {

@@ -2,6 +2,7 @@ import { type Command, CommanderError, Help } from "commander";
 import { createLog, type Log, reasonOf } from "../log.ts";
 import { describeOption, expertGroup } from "../options.ts";
 import { ProcessError } from "../process-error.ts";
+import { aborted } from "../wait.ts";
 
 /**
  * Parses the command line, runs the action, and exits.
@@ -50,7 +51,7 @@ export async function runProcess(
     // The exit code of --help and --version is 0.
     if (error.exitCode !== 0) process.exit(2);
   }
-  await outputWritten();
+  await outputWritten(stop.signal);
   process.exit();
 }
 
@@ -64,10 +65,19 @@ const allFlag = "--help-all";
  */
 const sameInterruptMs = 500;
 
-/** Resolves when pending output has been written, and the "error" event of a failed write has been emitted. */
-function outputWritten(): Promise<void> {
-  return new Promise((resolve) => process.stdout.write("", () => setImmediate(resolve)));
+/**
+ * Resolves when pending output has been written, and the "error" event of a failed write has been emitted; at the
+ * latest {@link lastOutputMs} after `signal` aborts, because a parent that stops this process may no longer read.
+ */
+function outputWritten(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    process.stdout.write("", () => setImmediate(resolve));
+    void aborted(signal).then(() => setTimeout(resolve, lastOutputMs));
+  });
 }
+
+/** Time after a signal for output that a slow reader has not yet taken, in milliseconds. */
+const lastOutputMs = 1_000;
 
 /** Errors before the command line is parsed come from option values in the environment, so they exit with 2. */
 function makeOrEnd(makeCommand: () => Command): Command {
