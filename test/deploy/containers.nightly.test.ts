@@ -128,6 +128,7 @@ test("the nodes of docker-compose.yaml become healthy with few rights, and carry
       expect(HostConfig).toMatchObject({ Privileged: false, ReadonlyRootfs: true, CapDrop: ["ALL"] });
       expect(HostConfig.Memory * HostConfig.PidsLimit).toBeGreaterThan(0);
     }
+    expect(await compose("port", "watcher", "12090")).toBe("127.0.0.1:12090\n");
     const shown = await compose("exec", "-T", "client", "node", "/compose/show.ts").catch(
       // It ends with an error because it asks the viewer for the trace.
       ({ stdout, stderr }: { readonly stdout: string; readonly stderr: string }) => `${stdout}\n${stderr}`,
