@@ -114,16 +114,28 @@ def open_channel(to: Address, credentials: Credentials) -> Any:
         return grpc.insecure_channel(to.target, options)
     options += [("grpc.ssl_target_name_override", to.tls_name), ("grpc.default_authority", to.tls_name)]
     files = [credentials.ca, credentials.key, credentials.certificate]
-    return grpc.secure_channel(
-        to.target, grpc.ssl_channel_credentials(*[Path(file).read_bytes() if file else None for file in files]), options
-    )
+    return grpc.secure_channel(to.target, grpc.ssl_channel_credentials(*map(_read_pem, files)), options)
+
+
+def _read_pem(file: str) -> Optional[bytes]:
+    if not file:
+        return None
+    content = Path(file).read_bytes()
+    # gRPC aborts the process at an empty file, which a rotation may leave for a moment.
+    if b"-----BEGIN" not in content:
+        raise OSError(f"{file} contains no PEM block")
+    return content
 
 
 def metadata_of(credentials: Credentials) -> list[tuple[str, str]]:
     """Returns the metadata of a stream. Reads the token. Raises OSError."""
     if not credentials.token:
         return []
-    return [("authorization", f"Bearer {Path(credentials.token).read_text().strip()}")]
+    token = Path(credentials.token).read_bytes().strip()
+    # gRPC raises ValueError for what HTTP/2 cannot carry.
+    if re.fullmatch(rb"[ -~]+", token) is None:
+        raise OSError(f"{credentials.token} contains no token: it must be one line of ASCII")
+    return [("authorization", f"Bearer {token.decode()}")]
 
 
 def probe(to: Address) -> Optional[OSError]:

@@ -482,6 +482,40 @@ def test_tls_files_and_tokens_are_read_again(tmp_path: Path) -> None:
         watcher.stop()
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl not found")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("tls_cert", b"", id="a certificate that is being written"),
+        pytest.param("token_file", b"", id="an empty token"),
+        pytest.param("token_file", b"one\ntwo", id="a token of two lines"),
+        pytest.param("token_file", "tök".encode(), id="a token outside of ASCII"),
+        pytest.param("token_file", b"\xff", id="a token that is not text"),
+    ],
+)
+def test_an_unusable_file_is_read_again(tmp_path: Path, name: str, content: bytes) -> None:
+    key, certificate = make_certificate(tmp_path, "one")
+    token = tmp_path / "token"
+    token.write_text("one")
+    files = {"tls_cert": tmp_path / "one.crt", "tls_key": tmp_path / "one.key", "token_file": token}
+    (tmp_path / "ca").write_bytes(certificate)
+    good = files[name].read_bytes()
+    files[name].write_bytes(content)
+    watcher = FakeWatcher(credentials=grpc.ssl_server_credentials([(key, certificate)]))
+    options = {option: str(path) for option, path in files.items()}
+    client = Running(f"https://{watcher.address}", tls_ca=str(tmp_path / "ca"), **options)
+    try:
+        while client.client.status().stream_error is None:
+            time.sleep(0.001)
+        assert str(files[name]) in str(client.client.status().stream_error)
+        files[name].write_bytes(good)
+        watcher.stream().batch(reset(), service("web"), sync(1))
+        client.answer("web:")
+    finally:
+        client.stop()
+        watcher.stop()
+
+
 def make_certificate(folder: Path, name: str) -> tuple[bytes, bytes]:
     key, certificate = folder / f"{name}.key", folder / f"{name}.crt"
     subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
