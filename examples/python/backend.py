@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 
 import kpng
 
@@ -17,8 +16,7 @@ def show(change: kpng.Change) -> None:
         print(path, list(service.proto.IPs.ClusterIPs.V4), "->", addresses, flush=True)
 
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-kpng.run(
+client = kpng.Client(
     kpng.Options(
         api=os.environ.get("KPNG_API", "127.0.0.1:12090"),
         node_name=os.environ["KPNG_NODE_NAME"],
@@ -27,3 +25,6 @@ kpng.run(
         on_change=show,
     )
 )
+# Ends after the running call. An exception would interrupt it.
+signal.signal(signal.SIGTERM, lambda *_: client.stop())
+client.run()

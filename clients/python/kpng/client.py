@@ -103,7 +103,10 @@ class Status:
 
 
 def run(options: Options) -> None:
-    """Follows the view of a node, in this thread, until an exception such as KeyboardInterrupt or SystemExit."""
+    """Follows the view of a node, in this thread, until an exception such as KeyboardInterrupt.
+
+    The exception may interrupt a running call: use `Client.stop` to end after it.
+    """
     Client(options).run()
 
 
@@ -171,7 +174,7 @@ class Client:
             return self._status
 
     def stop(self) -> None:
-        """Lets `run` return after the running call. May be called by any thread, and by a signal handler's thread."""
+        """Lets `run` return after the running call. May be called by any thread, and by a signal handler."""
         with self._changed:
             self._is_stopped = True
             call = self._call
@@ -203,6 +206,8 @@ class Client:
                     self._wait_after(error)
         except BaseException as error:  # A defect: end `run` with it.
             self._crash = error
+        finally:
+            # A signal may call `stop` in the thread of `run` just before that thread waits, and not wake it.
             self.stop()
 
     def _wait_after(self, error: Exception) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 
 import kpng
 
@@ -18,5 +17,7 @@ def show(view: kpng.View) -> None:
     print(json.dumps({"services": services}), flush=True)
 
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-kpng.run(kpng.Options(api=os.environ["KPNG_API"], node_name=os.environ["KPNG_NODE_NAME"], on_state=show))
+options = kpng.Options(api=os.environ["KPNG_API"], node_name=os.environ["KPNG_NODE_NAME"], on_state=show)
+client = kpng.Client(options)
+signal.signal(signal.SIGTERM, lambda *_: client.stop())
+client.run()

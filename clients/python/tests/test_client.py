@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import queue
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -335,6 +336,39 @@ def test_a_failed_call_is_repeated_with_the_newest_view(watcher: FakeWatcher, st
     stream.request()
     status = client.client.status()
     assert status.error is None and status.failing_since is None and status.applied is change.view
+
+
+def test_a_signal_handler_stops_the_client_after_the_running_call(watcher: FakeWatcher) -> None:
+    calls = []
+
+    def show(view: View) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        calls.append(view)
+
+    client = Client(Options(node_name="n1", api=watcher.address, on_state=show))
+    previous = signal.signal(signal.SIGTERM, lambda *_: client.stop())
+    threading.Thread(target=lambda: watcher.stream().batch(reset(), sync(1))).start()
+    try:
+        client.run()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert len(calls) == 1
+
+
+def test_a_signal_just_before_the_thread_waits_stops_the_client() -> None:
+    client = Client(Options(node_name="n1", api="unix:///nowhere", token_file="/nowhere", on_state=print))
+    running = threading.Thread(target=client.run, daemon=True)
+
+    class Signalled(threading.Condition):
+        def wait(self, timeout: Optional[float] = None) -> bool:
+            if threading.current_thread() is running:
+                client.stop()
+            return super().wait(timeout)
+
+    client._changed = Signalled()
+    running.start()
+    running.join(PATIENCE)
+    assert not running.is_alive()
 
 
 def test_results_are_acknowledged(watcher: FakeWatcher, start: Any) -> None:
