@@ -228,10 +228,10 @@ class Client:
         """Follows the first watcher that can be reached."""
         failure: Optional[Exception] = None
         for one in resolve(self._addresses, self._last):
-            self._is_answered = False
+            self._last, self._is_answered = one, False
             try:
                 with open_channel(one, self._credentials) as channel:
-                    self._follow(channel, one)
+                    self._follow(channel)
             except grpc.RpcError as error:
                 if self._is_answered or self._is_stopped or pushback_of(error) is not None:
                     raise
@@ -241,7 +241,7 @@ class Client:
         if failure is not None:
             raise failure
 
-    def _follow(self, channel: Any, address: Address) -> None:
+    def _follow(self, channel: Any) -> None:
         """Reads one stream until it breaks. The view remains."""
         watch = channel.stream_stream(
             "/localv1.Sets/Watch",
@@ -257,7 +257,7 @@ class Client:
         unanswered = threading.Timer(_ANSWER_LIMIT, call.cancel)
         unanswered.daemon = True
         unanswered.start()
-        ops = self._answered(call, unanswered, address)
+        ops = self._answered(call, unanswered)
         try:
             is_first = True
             while True:
@@ -287,10 +287,10 @@ class Client:
             with self._changed:
                 self._call = None
 
-    def _answered(self, call: Any, unanswered: threading.Timer, address: Address) -> Iterator[api_pb2.OpItem]:
+    def _answered(self, call: Any, unanswered: threading.Timer) -> Iterator[api_pb2.OpItem]:
         for item in call:
             unanswered.cancel()
-            self._last, self._is_answered = address, True
+            self._is_answered = True
             yield item
 
     def _deliver(self, offer: _Offer) -> None:

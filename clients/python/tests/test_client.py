@@ -297,7 +297,8 @@ def test_an_address_where_nobody_listens_is_skipped(watcher: FakeWatcher, start:
     client.answer("web:")
 
 
-def test_the_next_stream_prefers_another_watcher(watcher: FakeWatcher, start: Any) -> None:
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_next_stream_prefers_another_watcher(watcher: FakeWatcher, start: Any, is_refused: bool) -> None:
     other = FakeWatcher()
     streams: queue.Queue[Any] = queue.Queue()
     watcher._streams = other._streams = streams
@@ -308,6 +309,9 @@ def test_the_next_stream_prefers_another_watcher(watcher: FakeWatcher, start: An
             stream = streams.get(timeout=PATIENCE)
             assert stream.watcher is not last, "the client returned to the watcher that had ended its stream"
             last = stream.watcher
+            if is_refused:
+                stream.end(pushback="1")
+                continue
             stream.batch(reset(), sync(1))
             if client.client.status().applied is None:
                 client.answer("")
