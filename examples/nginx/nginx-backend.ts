@@ -74,7 +74,6 @@ export function makeRuleSet(family: Family, path: string, reload: string, destin
     return {
       mode: isChanged ? mode : "none",
       fields: { added: missing.length, removed: unwanted.length },
-      transaction: isChanged ? wanted.slice(0, 65_536) : "",
       differences: () => (isChanged ? [difference] : []),
     };
   }

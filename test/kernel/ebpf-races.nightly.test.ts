@@ -39,7 +39,7 @@ describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, ()
   test("a restart replaces the programs of the earlier run also on a node without IPv6", async () => {
     const changes = (await run("restart")).split("\n");
     expect(changes).toEqual(
-      ["connect4", "connect6", "getpeername4", "getpeername6"].map((name) => `# program ${name} replaced`),
+      ["connect4", "connect6", "getpeername4", "getpeername6"].map((name) => `program ${name} replaced`),
     );
   });
 

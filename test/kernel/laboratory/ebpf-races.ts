@@ -72,13 +72,14 @@ function loadOften(): string {
 async function restartWithOneFamily(): Promise<string> {
   const settings = settingsOf("kpng-one");
   const { mapSizes } = settings;
-  let transaction = "";
+  let changed: readonly string[] = [];
   for (let start = 0; start < 2; start++) {
     const datapath = Datapath.open({ ...settings, log });
     const ruleSet = new SocketRuleSet({ family: "v4", datapath, mapSizes, localAddresses: () => noAddresses, log });
-    ({ transaction } = await ruleSet.sync(new RacePlan(), "all", { committing: nothing }));
+    const change = await ruleSet.sync(new RacePlan(), "all", { committing: nothing });
+    changed = change.differences().map(({ summary }) => summary);
   }
-  return transaction;
+  return changed.join("\n");
 }
 
 /** What waits for a grace period. */

@@ -1,10 +1,4 @@
-import {
-  type FamilyPlan,
-  type RuleChange,
-  type RuleList,
-  type RuleSet,
-  transactionStart,
-} from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -87,7 +81,6 @@ function joinChanges(packets: RuleChange, sockets: RuleChange): RuleChange {
   return {
     mode: packets.mode === "none" ? sockets.mode : packets.mode,
     fields: { ...packets.fields, ...sockets.fields },
-    transaction: transactionStart(packets.transaction + sockets.transaction),
     differences: () => [...packets.differences(), ...sockets.differences()],
   };
 }

@@ -1,4 +1,4 @@
-import { type RuleChange, type RuleDifference, transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type {
@@ -171,13 +171,6 @@ export const maxDescribed = 1_000;
 /** Returns a change for the kit. Pure. */
 export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, counts, shared }: ChangeParts): RuleChange {
   const isChanged = counts.written + counts.deleted + shared.length > 0;
-  const lines = [
-    ...shared.map((line) => `# ${line}`),
-    ...frontends.flatMap(({ before, after }) => [
-      ...(before === undefined ? [] : [`- ${before}`]),
-      ...(after === undefined ? [] : [`+ ${after}`]),
-    ]),
-  ];
   const differences = (): readonly RuleDifference[] => [
     ...shared.map((summary) => ({ summary, missing: [], unwanted: [], fields: { part: "node" } })),
     ...frontends.map(({ place, before, after }) => ({
@@ -189,8 +182,7 @@ export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, coun
   ];
   return {
     mode: isChanged ? mode : "none",
-    fields: { family, ...counts, ...(lines[0] === undefined ? {} : { example: lines[0] }) },
-    transaction: transactionStart(lines.join("\n")),
+    fields: { family, ...counts, example: shared[0] ?? frontends[0]?.place },
     differences,
   };
 }

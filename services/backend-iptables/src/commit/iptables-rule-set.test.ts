@@ -39,7 +39,7 @@ test("metrics count the rules, those of the last sync, and failed syncs, with th
   const onOutcome = observeRules(registry, [{ family: "v4", desiredChains: bodies }]);
   const none = { puts: [], deletes: [], jumps: [] };
   const puts = [{ chain: "KPNG-A", body: "-A KPNG-A -j X\n-A KPNG-A -j Y\n" }];
-  const change = makeIptablesChange("partial", { filter: none, nat: { ...none, puts } }, "", new Map());
+  const change = makeIptablesChange("partial", { filter: none, nat: { ...none, puts } }, new Map());
   const failed = { kind: "failed", error: new Error("refused"), mode: "partial" } as const;
   onOutcome({ family: "v4", cause: "sync", result: { kind: "done", change }, elapsedMs: 1 });
   onOutcome({ family: "v4", cause: "sync", result: failed, elapsedMs: 1 });

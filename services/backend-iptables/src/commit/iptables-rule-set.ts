@@ -1,11 +1,4 @@
-import {
-  type FamilyPlan,
-  type RuleChange,
-  type RuleDifference,
-  type RuleList,
-  type RuleSet,
-  transactionStart,
-} from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
@@ -230,13 +223,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const isEmpty = isEmptyChange(ruleset);
     const pieces = isEmpty ? [] : splitChange(ruleset, committed, settings.names.prefix, maxChains);
     if (!isEmpty) stages?.committing();
-    // Of a divided change, inspection shows the last transaction, the only one that affects packets.
-    let transaction = "";
-    for (const piece of pieces) {
-      transaction = transactionText(piece);
-      await kernel.restore(transaction);
-    }
-    const change = makeIptablesChange(isEmpty ? "none" : mode, ruleset, transaction, committed);
+    for (const piece of pieces) await kernel.restore(transactionText(piece));
+    const change = makeIptablesChange(isEmpty ? "none" : mode, ruleset, committed);
     for (const table of tables) {
       for (const { chain, body } of ruleset[table].puts) committed.set(chainId(table, chain), body);
       for (const chain of ruleset[table].deletes) committed.delete(chainId(table, chain));
@@ -261,7 +249,6 @@ export interface IptablesChange extends RuleChange {
 export function makeIptablesChange(
   mode: SyncMode | "none",
   ruleset: RulesetChange,
-  transaction: string,
   committed: ReadonlyMap<ChainId, ChainBody>,
 ): IptablesChange {
   const before = new Map<ChainId, ChainBody>();
@@ -276,7 +263,6 @@ export function makeIptablesChange(
   return {
     mode,
     ruleset,
-    transaction: transactionStart(transaction),
     fields: describeSize(ruleset),
     differences: () => listDifferences(ruleset, before).map(toRuleDifference),
   };

@@ -1,4 +1,4 @@
-import { type RuleChange, type RuleDifference, transactionStart } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -25,13 +25,12 @@ export interface IpvsChange extends RuleChange {
 /** The changes that one sync or repair made. */
 interface MadeChanges {
   readonly objects: readonly ObjectChange[];
-  readonly batches: readonly Batch[];
   /** The interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
   readonly parts: readonly string[];
 }
 
 /** Describes the changes of one sync or repair for log, metrics and inspection. */
-export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: MadeChanges): IpvsChange {
+export function makeIpvsChange(mode: "partial" | "full", { objects, parts }: MadeChanges): IpvsChange {
   const deletes = objects.filter(({ after }) => after === undefined).length;
   const puts = objects.length - deletes;
   return {
@@ -39,7 +38,6 @@ export function makeIpvsChange(mode: "partial" | "full", { objects, batches, par
     fields: { puts, deletes, parts: parts.length, example: parts[0] ?? objects[0]?.key },
     puts,
     deletes,
-    transaction: transactionStart(formatBatches(batches)),
     differences: () => [
       ...parts.map((part) => ({ summary: `${part}: differs`, missing: [], unwanted: [], fields: { part } })),
       ...listDifferences(objects),
@@ -80,15 +78,6 @@ interface WriteOptions {
   readonly stages: SyncStages | undefined;
 }
 
-interface Written {
-  readonly batches: readonly Batch[];
-  /**
-   * The changes that are now in force: without refused additions, but with the changes that keep their addresses out of
-   * ADDRESSES.
-   */
-  readonly done: readonly ObjectChange[];
-}
-
 /**
  * Writes changes for one family to the kernel.
  *
@@ -124,10 +113,13 @@ export class ChangeWriter {
   }
 
   /**
-   * Runs the batches `before` and then the batches for the changes. With `--dry-run` it prints them instead. Errors:
-   * COMMIT_REJECTED, after which some changes may be in force; READ_FAILED, TOOL_MISSING.
+   * Runs the batches `before` and then the batches for the changes. With `--dry-run` it prints them instead.
+   * Returns the changes that are now in force: without refused additions, but with the changes that keep their addresses
+   * out of ADDRESSES.
+   *
+   * Errors: COMMIT_REJECTED, after which some changes may be in force; READ_FAILED, TOOL_MISSING.
    */
-  async write(changes: readonly ObjectChange[], options: WriteOptions): Promise<Written> {
+  async write(changes: readonly ObjectChange[], options: WriteOptions): Promise<readonly ObjectChange[]> {
     const { names, family, print } = this.#options;
     const { before = [], installed, isAll, stages } = options;
     if (isAll) this.#forgetAllBut(changes);
@@ -138,12 +130,12 @@ export class ChangeWriter {
     if (batches.length > 0) stages?.committing();
     if (print !== undefined) {
       if (batches.length > 0) print(formatBatches(batches));
-      return { batches, done: tried };
+      return tried;
     }
     const refused = await this.#run(batches, tried);
     const records = this.#noteRefused(tried, refused);
     await this.#run(makeBatches(records, new Map(), names, family), []);
-    return { batches, done: [...tried.filter((change) => !refused.has(change)), ...records] };
+    return [...tried.filter((change) => !refused.has(change)), ...records];
   }
 
   #forgetAllBut(changes: readonly ObjectChange[]): void {

@@ -318,14 +318,14 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       ...missing.map((role) => `ipset ${setName(names, family, role)}`),
       ...(frameKind === "different" ? ["rules"] : []),
     ];
-    const { batches, done } = await this.#writer.write(changes, {
+    const done = await this.#writer.write(changes, {
       before: creations,
       installed: read.objects,
       isAll: true,
       stages,
     });
     if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
-    return { change: makeIpvsChange("full", { objects: done, batches, parts }), done };
+    return { change: makeIpvsChange("full", { objects: done, parts }), done };
   }
 
   /** Updates the touched objects, and deletes drained real servers that have no connections. */
@@ -336,9 +336,9 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const changes = this.#diff(installed, touched);
     // Forget the objects until the write succeeds; after a failure, the next call reads the kernel.
     this.#installed = undefined;
-    const { batches, done } = await this.#writer.write(changes, { installed, isAll: false, stages });
+    const done = await this.#writer.write(changes, { installed, isAll: false, stages });
     this.#apply(installed, done);
-    return makeIpvsChange("partial", { objects: done, batches, parts: [] });
+    return makeIpvsChange("partial", { objects: done, parts: [] });
   }
 
   async #createInterface(stages: SyncStages | undefined): Promise<void> {

@@ -43,7 +43,6 @@ const rules: InspectedRules = {
   desired: (service) => (service === undefined ? ["a", "b"] : [`b of ${service}`]),
   installed: (service) => (service === undefined ? ["a"] : []),
   readAtMs: 1_500,
-  lastTransaction: "x".repeat(100_000),
   committedAtMs: undefined,
   drift: Array.from({ length: 150 }, (_, at) => `rule ${at}`),
   repairCount: 3,
@@ -70,7 +69,7 @@ test("inspection shows the view, the last sync, and the rules within limits", as
   expect(set).toMatchObject({ name: "v4", desiredCount: 2, actualCount: 1, repairCount: 3n });
   expect(set?.committedAt).toBeUndefined();
   expect(set?.readAt).toMatchObject({ seconds: 1n, nanos: 500_000_000 });
-  expect([set?.lastTransaction.length, set?.drift.length]).toEqual([65_536, 100]);
+  expect(set?.drift).toHaveLength(100);
   expect((await client.listRules({ ruleSet: "v6" })).ruleSets).toEqual([]);
   expect((await client.listRules({})).ruleSets).toMatchObject([{ desired: ["a", "b"], actual: ["a"] }]);
   const ofOne = await client.listRules({ ruleSet: "v4", service: "ns/web" });

@@ -28,11 +28,8 @@ interface BackendInspectionOptions {
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
-/**
- * Limits of an answer, as in the proto file: the length of a transaction, in characters, and the number of drift
- * entries. Rule sets do not keep transactions longer than this (`maxTransactionLength`); other backends may.
- */
-const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
+/** Maximum number of drift entries in an answer, as in the proto file. */
+const maxDrift = 100;
 
 /**
  * Implements kpng.inspect.v1.BackendInspectService, from which `kpng get` reads the size of the view, the last sync and
@@ -106,9 +103,8 @@ class BackendInspection implements SyncObserver {
         desiredCount: set.desiredCount(),
         actualCount: set.installedCount(),
         ...(set.readAtMs === undefined ? {} : { readAt: timestampOf(set.readAtMs) }),
-        lastTransaction: set.lastTransaction.slice(0, limits.transactionCharacters),
         ...(set.committedAtMs === undefined ? {} : { committedAt: timestampOf(set.committedAtMs) }),
-        drift: set.drift.slice(0, limits.drift),
+        drift: set.drift.slice(0, maxDrift),
         repairCount: BigInt(set.repairCount),
       })),
     });
@@ -188,9 +184,7 @@ export interface InspectedRules {
   installed(service?: ServiceKey): readonly string[];
   /** Time at which the installed rules were last read, in milliseconds since 1970; undefined if they never were. */
   readonly readAtMs: number | undefined;
-  /** Beginning of the last transaction's text; "" if there was no transaction. */
-  readonly lastTransaction: string;
-  /** Time of the last transaction, in milliseconds since 1970; undefined if there was none. */
+  /** Time of the last commit, in milliseconds since 1970; undefined if there was none. */
   readonly committedAtMs: number | undefined;
   /** Changes by other programs that the last check found and repaired, one per line. */
   readonly drift: readonly string[];

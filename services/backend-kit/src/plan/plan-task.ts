@@ -199,4 +199,4 @@ class CollectingRuleSet implements RuleSet {
   }
 }
 
-const noChange: RuleChange = { mode: "none", fields: {}, transaction: "", differences: () => [] };
+const noChange: RuleChange = { mode: "none", fields: {}, differences: () => [] };

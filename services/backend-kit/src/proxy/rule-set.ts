@@ -78,8 +78,6 @@ export interface RuleChange {
   readonly mode: SyncMode | "none";
   /** Size of the change, for the log. *Shape:* `{ chains: 3, example: "KPNG-SVC-XPGD46QRK7WJZT7O" }`. */
   readonly fields: LogFields;
-  /** The beginning of the committed text, at most 64 KiB; "" if nothing with a text was committed. */
-  readonly transaction: string;
   /** Returns the rules that differed. Valid only until the next sync or repair. */
   readonly differences: () => readonly RuleDifference[];
 }
@@ -94,16 +92,4 @@ export interface RuleDifference {
   readonly unwanted: readonly string[];
   /** The place and kind of the difference, for `--output json`. *Shape:* `{ table: "nat", chain: "KPNG-SERVICES" }`. */
   readonly fields: Readonly<Record<string, string>>;
-}
-
-/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
-export const maxTransactionLength = 64 * 1024;
-
-/**
- * Returns the beginning of a committed text, truncated to {@link maxTransactionLength}, for a `RuleChange` to keep for
- * inspection. It is a copy, because a substring would keep the whole text in memory, which is many megabytes after a
- * full sync.
- */
-export function transactionStart(text: string): string {
-  return Buffer.from(text.slice(0, maxTransactionLength)).toString();
 }

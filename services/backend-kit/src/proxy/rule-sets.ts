@@ -156,10 +156,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   /** True once this process has begun to install rules; those in the kernel may then be half of a saved view. */
   #hasInstalled = false;
   /** What inspection shows about the last changes. */
-  #lastChanges: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "lastTransaction" | "drift" | "repairCount"> = {
+  #lastChanges: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "drift" | "repairCount"> = {
     readAtMs: undefined,
     committedAtMs: undefined,
-    lastTransaction: "",
     drift: [],
     repairCount: 0,
   };
@@ -201,7 +200,6 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     this.#lastChanges = {
       readAtMs: this.#mode === "full" ? Date.now() : last.readAtMs,
       committedAtMs: isChanged ? Date.now() : last.committedAtMs,
-      lastTransaction: isChanged ? change.transaction : last.lastTransaction,
       drift: !isRepair ? last.drift : isChanged ? change.differences().map(({ summary }) => summary) : [],
       repairCount: last.repairCount + (isRepair && isChanged ? 1 : 0),
     };

@@ -68,7 +68,6 @@ export class MemoryRuleSet implements RuleSet {
     return {
       mode: differences.length === 0 ? "none" : touched === "all" ? "full" : "partial",
       fields: { rules: differences.length },
-      transaction: differences.flatMap(({ missing }) => missing).join("\n"),
       differences: () => differences,
     };
   }

@@ -1,12 +1,6 @@
 import { isIPv6 } from "node:net";
 import { type FrontendKey, ipFrontend, nodePortFrontend } from "@kpng/backend-kit/conntrack/udp-flows.ts";
-import {
-  type FamilyPlan,
-  type RuleChange,
-  type RuleList,
-  type RuleSet,
-  transactionStart,
-} from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import { type AddressSet, addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
@@ -223,7 +217,6 @@ interface ChangeParts {
 function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
   const { opened, closed, repaired, failed } = parts;
   const isChanged = opened.length + closed.length + repaired.length > 0;
-  const lines = [...opened.map((line) => `+ ${line}`), ...closed.map((line) => `- ${line}`)];
   const listeners = {
     summary: `listeners: ${opened.length} missing, ${closed.length} unwanted`,
     missing: opened,
@@ -245,9 +238,8 @@ function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: Ch
       closed: closed.length,
       repaired: repaired.length,
       failed: failed.length,
-      ...(lines[0] === undefined ? {} : { example: lines[0] }),
+      example: opened[0] ?? closed[0],
     },
-    transaction: transactionStart(lines.join("\n")),
     differences: () => [...(opened.length + closed.length > 0 ? [listeners] : []), ...atEntry],
   };
 }

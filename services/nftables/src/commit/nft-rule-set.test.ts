@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
-import { addressBytes } from "../layout/elements.ts";
 import { ServiceElements } from "../render/service-elements.ts";
 import { ChangingPlan } from "../testing/plans.ts";
-import { formatTransaction, listRules } from "./nft-rule-set.ts";
+import { listRules } from "./nft-rule-set.ts";
 
 function fill(services: Readonly<Record<`${string}/${string}`, number>>) {
   const plan = new ChangingPlan("v4");
@@ -38,11 +37,4 @@ test("the rules of a Service with affinity and source ranges include its chains 
   expect(lines.filter((line) => line.startsWith("sticky_endpoints"))).toHaveLength(2);
   expect(lines.every((line) => line.includes(" # ns/sticky-2"))).toBe(true);
   expect(rules.count()).toBe(lines.length);
-});
-
-test("the text of a transaction ends before the line that would exceed the maximum length", () => {
-  const elements = ["10.0.0.1", "10.0.0.2"].map((address) => ({ key: addressBytes(address) }));
-  const line = "add element ip kpng cluster_ips { 10.0.0.1 }\n";
-  const change = { elements: [{ set: "cluster_ips", kind: "put", elements } as const] };
-  expect(formatTransaction("v4", change, line.length + 1, "kpng")).toBe(line);
 });

@@ -1,11 +1,4 @@
-import {
-  type FamilyPlan,
-  maxTransactionLength,
-  type RuleChange,
-  type RuleDifference,
-  type RuleList,
-  type RuleSet,
-} from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
@@ -53,17 +46,12 @@ export class NftRuleSet implements RuleSet<NftChange> {
     const change = isFull
       ? await this.#table.syncAll(plan, () => stages.committing())
       : await this.#table.sync(plan, touched, () => stages.committing());
-    return makeNftChange(this.family, isFull ? "full" : "partial", change, this.#options.table);
+    return makeNftChange(this.family, isFull ? "full" : "partial", change);
   }
 
   async repair(): Promise<NftChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
-    return makeNftChange(
-      this.family,
-      "full",
-      await this.#table.repair(this.#plan, () => undefined),
-      this.#options.table,
-    );
+    return makeNftChange(this.family, "full", await this.#table.repair(this.#plan, () => undefined));
   }
 
   /**
@@ -90,8 +78,8 @@ export interface NftChange extends RuleChange {
   readonly deletes: number;
 }
 
-/** Describes a change for log, metrics and inspection. `transaction` contains only elements, not chains. */
-export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange, table: string): NftChange {
+/** Describes a change for log, metrics and inspection. */
+export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange): NftChange {
   const { elements, chains } = change;
   const count = (kind: "put" | "delete"): number =>
     elements.reduce((sum, step) => sum + (step.kind === kind ? step.elements.length : 0), 0);
@@ -101,32 +89,16 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
     fields: { puts, deletes, chains: chains.length, example: elements[0]?.set ?? chains[0] },
     puts,
     deletes,
-    transaction: formatTransaction(family, change, maxTransactionLength, table),
     differences: () => listDifferences(family, change),
   };
 }
 
-/**
- * Formats the first changed elements as nft commands, in at most `maxLength` characters. *Shape of a line:* `add
- * element ip kpng frontends { … }`.
- */
-export function formatTransaction(
-  family: Family,
-  { elements }: Pick<TableChange, "elements">,
-  maxLength: number,
-  table: string,
-): string {
-  const lines: string[] = [];
-  let length = 0;
-  for (const { kind, set, elements: changed } of elements) {
-    for (const one of changed) {
-      const verb = kind === "put" ? "add" : "delete";
-      const line = `${verb} element ${ipOf(family)} ${table} ${formatOne(family, set, one)}\n`;
-      length += line.length;
-      if (length > maxLength) return lines.join("");
-      lines.push(line);
-    }
-  }
+/** Formats changed elements as nft commands. *Shape of a line:* `add element ip kpng frontends { … }`. */
+export function formatTransaction(family: Family, { elements }: Pick<TableChange, "elements">, table: string): string {
+  const lines = elements.flatMap(({ kind, set, elements: changed }) => {
+    const command = `${kind === "put" ? "add" : "delete"} element ${ipOf(family)} ${table}`;
+    return changed.map((one) => `${command} ${formatOne(family, set, one)}\n`);
+  });
   return lines.join("");
 }
 

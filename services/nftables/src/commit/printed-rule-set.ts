@@ -52,7 +52,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
   }
 
   async repair(): Promise<NftChange> {
-    return makeNftChange(this.family, "full", { elements: [], chains: [] }, this.#options.table);
+    return makeNftChange(this.family, "full", { elements: [], chains: [] });
   }
 
   async isInstalled(): Promise<boolean> {
@@ -94,7 +94,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
       chains: [...new Set([...altered, ...differentChains(skeleton + hooks, rules)])],
     };
     const picks = [...plan.picks].map((name) => renderPick({ family, name: table }, name)).join("");
-    const puts = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
+    const puts = formatTransaction(family, change, table);
     const text = `${skeleton}${picks}${plan.additions}${puts}${plan.last}`;
     if (text !== "" && print !== undefined) {
       stages.committing();
@@ -102,7 +102,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     }
     elements.chains.committed();
     elements.table.committed();
-    return makeNftChange(family, mode, change, table);
+    return makeNftChange(family, mode, change);
   }
 }
 
