@@ -50,24 +50,26 @@ export class Play implements AsyncDisposable {
   #lastState: AppliedState = {};
   #checkedCount = 0;
 
-  private constructor(settings: ProtocolSettings, watcher: ScriptedWatcher) {
+  private constructor(settings: ProtocolSettings, watcher: ScriptedWatcher, backend: TestedBackend) {
     this.settings = settings;
     this.watcher = watcher;
-    this.backend = this.#start();
+    this.backend = backend;
   }
 
+  /** Errors: BAD_OPTION if the backend cannot be started. */
   static async start(settings: ProtocolSettings, isSlow = false): Promise<Play> {
-    return new Play(settings, await ScriptedWatcher.start({ isSlow }));
-  }
-
-  #start(): TestedBackend {
-    const { command, report } = this.settings;
-    return new TestedBackend(command, { api: this.watcher.address, node: nodeName, report });
+    const watcher = await ScriptedWatcher.start({ isSlow });
+    try {
+      return new Play(settings, watcher, await startBackend(settings, watcher));
+    } catch (error) {
+      await watcher[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
   /** Starts another process of the backend, after the first one has ended. */
-  restart(): void {
-    this.backend = this.#start();
+  async restart(): Promise<void> {
+    this.backend = await startBackend(this.settings, this.watcher);
     this.#checkedCount = 0;
   }
 
@@ -156,6 +158,13 @@ export class Play implements AsyncDisposable {
     await this.backend.kill();
     await this.watcher[Symbol.asyncDispose]();
   }
+}
+
+function startBackend(
+  { command, report }: ProtocolSettings,
+  { address: api }: ScriptedWatcher,
+): Promise<TestedBackend> {
+  return TestedBackend.start(command, { api, node: nodeName, report });
 }
 
 export const nodeName = "conformance-node";
@@ -510,7 +519,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     run: async (play) => {
       await play.whole(await play.stream(), two);
       await play.backend.kill();
-      play.restart();
+      await play.restart();
       await play.whole(await play.stream(), moved);
     },
   },

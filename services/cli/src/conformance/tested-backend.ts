@@ -1,6 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { isDeepStrictEqual } from "node:util";
+import { reasonOf } from "@kpng/process/log.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 
 /** What a backend has applied: the addresses of the endpoints of each Service, sorted. *Shape:* `default/web`. */
 export type AppliedState = Readonly<Record<string, readonly string[]>>;
@@ -21,8 +23,21 @@ export class TestedBackend {
   /** Exit code or signal of the process; undefined while it runs. */
   ended: string | undefined;
 
-  /** Starts `command`, in which `{api}` and `{node}` stand for the watcher's address and the node's name. */
-  constructor(command: readonly string[], { api, node, report }: BackendOptions) {
+  /**
+   * Starts `command`, in which `{api}` and `{node}` stand for the watcher's address and the node's name. Errors:
+   * BAD_OPTION if there is no such program.
+   */
+  static async start(command: readonly string[], options: BackendOptions): Promise<TestedBackend> {
+    const backend = new TestedBackend(command, options);
+    try {
+      await once(backend.#child, "spawn");
+    } catch (cause) {
+      throw new ProcessError("BAD_OPTION", `the backend cannot be started: ${reasonOf(cause)}`, { cause });
+    }
+    return backend;
+  }
+
+  private constructor(command: readonly string[], { api, node, report }: BackendOptions) {
     const fill = (text: string): string => text.replaceAll("{api}", api).replaceAll("{node}", node);
     const [program = "", ...args] = command.map(fill);
     this.#report = report;
@@ -37,9 +52,6 @@ export class TestedBackend {
     this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
       this.#errors = (this.#errors + text).slice(-maxErrors);
     });
-    this.#child.once("error", (error) => {
-      this.ended = error.message;
-    });
     this.#child.once("exit", (code, signal) => {
       this.ended = signal ?? `exit code ${code}`;
       this.onEnd();
@@ -52,11 +64,7 @@ export class TestedBackend {
   onEnd: () => void = () => undefined;
 
   readonly #killGroup = (): void => {
-    try {
-      if (this.#child.pid !== undefined) process.kill(-this.#child.pid, "SIGKILL");
-    } catch {
-      // The group has ended.
-    }
+    if (this.#child.pid !== undefined) send(-this.#child.pid, "SIGKILL");
   };
 
   /** The end of what it wrote to standard error. */
@@ -75,9 +83,9 @@ export class TestedBackend {
     return this.states.at(-1);
   }
 
-  /** Sends a signal to the process. */
+  /** Sends a signal to the process. Errors: BAD_OPTION if this user may not. */
   signal(name: NodeJS.Signals): void {
-    this.#child.kill(name);
+    if (this.#child.pid !== undefined) send(this.#child.pid, name);
   }
 
   /** Resolves when the process has ended; rejects after `limitMs`. */
@@ -88,12 +96,11 @@ export class TestedBackend {
     });
   }
 
-  /** Kills the process and its children. */
+  /** Kills the process and its children. Errors: BAD_OPTION if this user may not. */
   async kill(): Promise<void> {
     process.off("exit", this.#killGroup);
-    const isRunning = this.ended === undefined && this.#child.pid !== undefined;
     this.#killGroup();
-    if (isRunning) await once(this.#child, "exit");
+    if (this.ended === undefined) await once(this.#child, "exit");
   }
 }
 
@@ -105,6 +112,17 @@ interface BackendOptions {
 
 /** Maximum length of the kept end of standard error, in characters. */
 const maxErrors = 4_000;
+
+/** Sends a signal to a process, or to a group by its negative number. One that has ended needs none. */
+function send(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (cause) {
+    if (cause instanceof Error && "code" in cause && cause.code === "ESRCH") return;
+    const advice = "if its command begins with sudo, run kpng conformance with sudo instead";
+    throw new ProcessError("BAD_OPTION", `the backend cannot be signalled (${advice}): ${reasonOf(cause)}`, { cause });
+  }
+}
 
 function parseReport(text: string): AppliedState | undefined {
   try {
