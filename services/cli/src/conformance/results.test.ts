@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { withException } from "./results.ts";
+import { expect, test, vi } from "vitest";
+import { Results, withException } from "./results.ts";
 
 const failed = {
   id: "C1",
@@ -14,4 +14,18 @@ test("an exception excuses a failure, and must be needed", () => {
   expect(withException(failed, exceptions)).toMatchObject({ kind: "excepted", reason: "known" });
   expect(withException({ ...failed, kind: "passed" }, exceptions)).toMatchObject({ kind: "failed" });
   expect(withException(failed, new Map())).toBe(failed);
+});
+
+test("a run that ended before its last case is a failure, also in JSON", () => {
+  const write = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+  const { exitCode } = process;
+  const results = new Results({ output: "json" });
+  results.add({ ...failed, kind: "passed", reason: "" });
+  results.finish(26);
+  const last = JSON.parse(String(write.mock.lastCall?.[0]));
+  write.mockRestore();
+  expect({ ...last, code: process.exitCode }).toMatchObject({
+    ...{ kind: "failed", reason: "ended after 1 of 26 cases", code: 1 },
+  });
+  process.exitCode = exitCode;
 });
