@@ -21,6 +21,7 @@ export const faults = {
   "fails-at-unknown-operations": "C7",
   "makes-up-services": "C8",
   "stops-after-1000": "C9",
+  "acknowledges-early": "C11",
   "accepts-older": "C12",
   "ignores-sigterm": "C13",
   "fails-at-sigterm": "C13",

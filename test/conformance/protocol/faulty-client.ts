@@ -56,10 +56,21 @@ const copy = (state: State): State => new Map([...state].map(([name, endpoints])
 async function follow(signal: AbortSignal): Promise<void> {
   let due = is("asks-twice") ? 2 : 1;
   let wake = Promise.withResolvers<void>();
+  let revision = 0n;
+  let ack: bigint | undefined;
+  const acknowledge = (applied: bigint): void => {
+    ack = applied;
+    wake.resolve();
+  };
   async function* requests() {
     for (;;) {
-      if (due === 0) await wake.promise;
+      if (due === 0 && ack === undefined) await wake.promise;
       wake = Promise.withResolvers<void>();
+      if (ack !== undefined) {
+        const Applied = ack;
+        ack = undefined;
+        yield { Ack: { Applied } };
+      }
       if (due === 0) continue;
       due -= 1;
       yield { NodeName: is("asks-for-another-node") ? "other" : node, Features: [Feature.Extended] };
@@ -76,7 +87,12 @@ async function follow(signal: AbortSignal): Promise<void> {
       if (is("stops-after-1000") && ops > 1_000) staged = copy(applied);
       continue;
     }
-    const { Position: position } = item.Op.value;
+    const { Position: position, Revision, TakesAcks } = item.Op.value;
+    if (is("acknowledges-early") && TakesAcks && revision === 0n) {
+      acknowledge(Revision + 1n);
+      setTimeout(() => acknowledge(revision), 1_500);
+    }
+    revision = Revision;
     if (position !== undefined && !is("accepts-older")) {
       if (position.Services < version) throw new Error("an older state");
       version = position.Services;

@@ -459,10 +459,10 @@ export const protocolCases: readonly ProtocolCase[] = [
       await pause(1_500);
       const { acks } = stream;
       if (acks.length === 0) throw new NotApplicable("the backend does not acknowledge");
+      const early = acks.find(({ applied, sent }) => applied > sent);
+      if (early !== undefined) throw new Error(`it acknowledged ${early.applied}, and only ${early.sent} was sent`);
       const isLast = (): boolean => acks.at(-1)?.applied === revision;
       await stream.until(isLast, play.settings.limitMs, `did not acknowledge the last revision, ${revision}`);
-      const early = acks.find(({ applied }) => applied > revision);
-      if (early !== undefined) throw new Error(`it acknowledged ${early.applied}, and only ${revision} was sent`);
       // Counted over the whole time, because a busy machine may deliver two at once.
       const elapsedMs = (acks.at(-1)?.atMs ?? 0) - (acks[0]?.atMs ?? 0);
       if (acks.length > elapsedMs / 500 + 2) {

@@ -99,13 +99,14 @@ export class ScriptedWatcher implements AsyncDisposable {
 export class ScriptedStream {
   /** Requests for batches so far. */
   readonly requests: WatchReq[] = [];
-  /** Acknowledgements so far, with their times in milliseconds. */
-  readonly acks: { readonly atMs: number; readonly applied: bigint }[] = [];
+  /** Acknowledgements so far, with their times in milliseconds, and the revision that had been sent by then. */
+  readonly acks: { readonly atMs: number; readonly applied: bigint; readonly sent: bigint }[] = [];
   /** True once the backend or the connection has ended the stream. */
   isClosed = false;
   readonly #changed = new EventEmitter().setMaxListeners(0);
   #queue: OpItem[] = [];
   #end: ConnectError | undefined;
+  #sent = 0n;
 
   constructor(requests: AsyncIterable<WatchReq>, signal: AbortSignal) {
     void this.#read(requests);
@@ -117,7 +118,7 @@ export class ScriptedStream {
       for await (const request of requests) {
         const { Ack: ack } = request;
         if (ack === undefined) this.requests.push(request);
-        else this.acks.push({ atMs: performance.now(), applied: ack.Applied });
+        else this.acks.push({ atMs: performance.now(), applied: ack.Applied, sent: this.#sent });
         this.#changed.emit("change");
       }
     } catch {
@@ -134,6 +135,7 @@ export class ScriptedStream {
   /** Sends operations. */
   send(operations: readonly OpItem[]): void {
     this.#queue.push(...operations);
+    for (const { Op: op } of operations) if (op.case === "Sync") this.#sent = op.value.Revision;
     this.#changed.emit("change");
   }
 
