@@ -172,6 +172,9 @@ export const nodeName = "conformance-node";
 /** How long a case waits for something that must not happen, in milliseconds. */
 const quietMs = 700;
 
+/** How long a case waits for the stream after one that ended, in milliseconds: rule C6 allows delays of 30 s. */
+const reconnectMs = 40_000;
+
 const web: AppliedState = { "default/web": ["10.1.0.1", "10.1.0.2", "fd00:1::1"] };
 const two: AppliedState = { ...web, "kube-system/dns": ["10.1.0.9"] };
 const moved: AppliedState = { "default/web": ["10.1.0.7"] };
@@ -313,7 +316,7 @@ export const protocolCases: readonly ProtocolCase[] = [
       const stream = await play.stream();
       await play.whole(stream, web);
       stream.end();
-      const next = await play.stream();
+      const next = await play.stream(reconnectMs);
       await play.stays(web, undefined);
       await play.whole(next, moved);
     },
@@ -329,8 +332,7 @@ export const protocolCases: readonly ProtocolCase[] = [
         stream.send(operations.slice(0, count));
         await pause(50);
         play.watcher.cut();
-        // The backoff of a client may have grown by then.
-        stream = await play.stream(40_000);
+        stream = await play.stream(reconnectMs);
         await play.stays(web, undefined, 100);
       }
       await play.whole(stream, moved);
@@ -347,9 +349,8 @@ export const protocolCases: readonly ProtocolCase[] = [
       await pause(6_000);
       const attempts = play.watcher.refusedCount;
       if (attempts > 15) throw new Error(`the backend made ${attempts} attempts in 6 s`);
-      if (attempts === 0) throw new Error("the backend made no attempt in 6 s");
       play.watcher.refusal = undefined;
-      await play.whole(await play.stream(40_000), moved);
+      await play.whole(await play.stream(reconnectMs), moved);
     },
   },
   {
@@ -405,7 +406,7 @@ export const protocolCases: readonly ProtocolCase[] = [
       play.batch(stream, []);
       await stream.until(() => stream.isClosed, play.settings.limitMs, "stayed on the stream");
       await play.stays(web, undefined);
-      await play.whole(await play.stream(), moved);
+      await play.whole(await play.stream(reconnectMs), moved);
     },
   },
   {
@@ -495,7 +496,7 @@ export const protocolCases: readonly ProtocolCase[] = [
       });
       await play.applied(stream, web, play.batch(stream, [reset, ...putsOf(web)], at(1_000n)));
       stream.end();
-      const old = await play.stream();
+      const old = await play.stream(reconnectMs);
       play.batch(old, [reset, ...putsOf(moved)], at(500n));
       await play.stays(web, old, 1_500);
       old.end();
