@@ -25,6 +25,13 @@ describe.concurrent("kpng conformance protocol", () => {
     });
   });
 
+  test("a client that first reports the state that it has saved passes", async () => {
+    const saved = JSON.stringify({ services: { "default/old": ["10.9.9.9"] } });
+    const command = ["sh", "-c", 'echo "$1"; shift; exec "$@"', "sh", saved, ...client];
+    const { code, failed } = await runConformance(["--report", "stdout", "--only", "C3a,C4a,C14"], command);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+  });
+
   test("exceptions excuse the failures that they name, and must be needed", async () => {
     const path = join(folder, "exceptions");
     writeFileSync(path, "# known\nC13 it has no handler yet\nC1 another node on purpose\n");

@@ -49,6 +49,8 @@ export class Play implements AsyncDisposable {
   /** State of the last successful check, and the number of reports until then. */
   #lastState: AppliedState = {};
   #checkedCount = 0;
+  /** True until the process of the backend has opened a stream. */
+  #isFirstStream = true;
 
   private constructor(settings: ProtocolSettings, watcher: ScriptedWatcher, backend: TestedBackend) {
     this.settings = settings;
@@ -70,7 +72,7 @@ export class Play implements AsyncDisposable {
   /** Starts another process of the backend, after the first one has ended. */
   async restart(): Promise<void> {
     this.backend = await startBackend(this.settings, this.watcher);
-    this.#checkedCount = 0;
+    this.#isFirstStream = true;
   }
 
   /** Returns the next stream, after its first request. */
@@ -84,6 +86,12 @@ export class Play implements AsyncDisposable {
     ended.catch(() => undefined);
     const stream = await Promise.race([this.watcher.nextStream(limitMs), ended]);
     await stream.until(() => stream.requests.length > 0, this.settings.limitMs, "sent no request");
+    if (this.#isFirstStream) {
+      // What an earlier process has saved or installed, and this one has reported before it got anything.
+      this.#lastState = backend.states.at(-1) ?? {};
+      this.#checkedCount = backend.states.length;
+      this.#isFirstStream = false;
+    }
     return stream;
   }
 

@@ -5,6 +5,18 @@ import { TestedBackend } from "./tested-backend.ts";
 
 const options = { api: "127.0.0.1:1", node: "n1", report: "stdout" } as const;
 
+test("only a line with lists of addresses is a state", async () => {
+  const lines = [
+    '{"msg":"applying","services":2}',
+    '{"services":["default/web"]}',
+    '{"services":{"default/web":[1]}}',
+    '{"services":{"default/web":["10.0.0.2","10.0.0.1"]}}',
+  ];
+  const backend = await TestedBackend.start(["printf", "%s\\n", ...lines], options);
+  await vi.waitFor(() => expect(backend.states).toEqual([{ "default/web": ["10.0.0.1", "10.0.0.2"] }]));
+  await backend.kill();
+});
+
 test("a command that does not exist ends the run", async () => {
   const [one] = protocolCases;
   if (one === undefined) throw new Error("no case");

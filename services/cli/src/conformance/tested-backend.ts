@@ -124,14 +124,20 @@ function send(pid: number, name: NodeJS.Signals): void {
   }
 }
 
+/** Returns the state in a line of a backend; undefined for another line, e.g. one of its log. */
 function parseReport(text: string): AppliedState | undefined {
   try {
-    const { services } = JSON.parse(text) as { services?: Record<string, string[]> };
-    if (services === undefined) return undefined;
+    const { services } = JSON.parse(text) as { readonly services?: unknown };
+    if (!isAppliedState(services)) return undefined;
     return Object.fromEntries(Object.entries(services).map(([key, addresses]) => [key, addresses.toSorted()]));
   } catch {
     return undefined;
   }
+}
+
+function isAppliedState(value: unknown): value is AppliedState {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  return Object.values(value).every((one) => Array.isArray(one) && one.every((text) => typeof text === "string"));
 }
 
 /** True if both states have the same Services with the same addresses. */
