@@ -191,9 +191,6 @@ func (c *Client) attempt(ctx context.Context, to address, follow func(watchStrea
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		err = cause
 	}
-	if pushback := stream.Trailer().Get("grpc-retry-pushback-ms"); err != nil && len(pushback) > 0 {
-		err = pushbackError{err, pushback[0]}
-	}
 	return true, err
 }
 

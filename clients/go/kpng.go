@@ -179,6 +179,19 @@ type watchStream struct {
 	close   func()
 }
 
+// Recv also returns the delay that the watcher asks for, whatever the status. Only here may the trailer be read: before
+// the end of the stream, gRPC may be writing it.
+func (s watchStream) Recv() (*localv1.OpItem, error) {
+	item, err := s.BidiStreamingClient.Recv()
+	if err == nil {
+		return item, nil
+	}
+	if pushback := s.Trailer().Get("grpc-retry-pushback-ms"); len(pushback) > 0 {
+		err = pushbackError{err, pushback[0]}
+	}
+	return nil, err
+}
+
 // follow reads one stream until it breaks. view is the newest admitted state, and remains when the stream ends.
 func (c *Client) follow(ctx context.Context, stream watchStream, view **View) error {
 	sending, stop := context.WithCancel(ctx)
