@@ -426,9 +426,11 @@ func TestTheWatcherChoosesTheTimeOfTheNextStream(t *testing.T) {
 	watcher := startWatcher(t)
 	_, _ = start(t, watcher.address, func(c *Client) { c.reconnect = newReconnect(time.Hour, time.Hour) })
 	// Without the trailer, the next stream would be opened within an hour.
-	stream := watcher.stream(t)
-	stream.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", "1"))
-	stream.end(status.Error(codes.Unavailable, "busy"))
+	for _, end := range []error{status.Error(codes.Unavailable, "busy"), nil} {
+		stream := watcher.stream(t)
+		stream.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", "1"))
+		stream.end(end)
+	}
 	watcher.stream(t)
 }
 

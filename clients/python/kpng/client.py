@@ -218,7 +218,7 @@ class Client:
         if kind == "lost":
             delay = self._gate.retry_delay(delay)
         details = getattr(error, "details", None)
-        reason = details() if callable(details) else error
+        reason = (details() or "the watcher ended the stream") if callable(details) else error
         self._log.warning("stream %s: %s; next one in %.1f s", kind, reason, delay)
         with self._changed:
             self._status = replace(self._status, connected=False, stream_error=error)
@@ -292,6 +292,8 @@ class Client:
             unanswered.cancel()
             self._is_answered = True
             yield item
+        if pushback_of(call) is not None:
+            raise call
 
     def _deliver(self, offer: _Offer) -> None:
         """Waits until a call was made with this view."""

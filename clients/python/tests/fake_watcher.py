@@ -72,9 +72,10 @@ class FakeStream:
         self.send(*ops)
         return request
 
-    def end(self, pushback: Optional[str] = None) -> None:
-        self.context.set_code(grpc.StatusCode.UNAVAILABLE)
-        self.context.set_details("ended by the test")
+    def end(self, pushback: Optional[str] = None, is_ok: bool = False) -> None:
+        if not is_ok:
+            self.context.set_code(grpc.StatusCode.UNAVAILABLE)
+            self.context.set_details("ended by the test")
         if pushback is not None:
             self.context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback),))
         self._out.put(_END)

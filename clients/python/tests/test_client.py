@@ -223,7 +223,8 @@ def test_the_watcher_chooses_the_time_of_the_next_stream(watcher: FakeWatcher, s
 
     start(wait_an_hour)
     # Without the trailer, the next stream would be opened within an hour.
-    watcher.stream().end(pushback="1")
+    for is_ok in (False, True):
+        watcher.stream().end(pushback="1", is_ok=is_ok)
     watcher.stream()
 
 

@@ -13,7 +13,7 @@ import {
   dial,
   parseApiAddress,
 } from "@kpng/process/connection/dial.ts";
-import { pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
+import { endError, pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import type { ReadTls, ReadToken } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
@@ -73,6 +73,12 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   };
 }
 
+interface Observed<Message> {
+  readonly message: AsyncIterable<Message>;
+  /** Filled when the messages have ended. */
+  readonly trailer: Headers;
+}
+
 /**
  * One stream to one watcher.
  *
@@ -119,14 +125,14 @@ class WatcherStream {
         // the loop over the messages never ends.
         void this.#moveWhenOtherIsFresh(AbortSignal.any([this.#ended.signal, ...this.#given]));
       }
-      return { ...response, message: this.#observe(response.message) };
+      return { ...response, message: this.#observe(response) };
     } catch (error) {
       clearTimeout(this.#answerTimer);
       throw this.#explain(error);
     }
   }
 
-  async *#observe<Message>(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
+  async *#observe<Message>({ message: messages, trailer }: Observed<Message>): AsyncGenerator<Message> {
     try {
       for await (const message of messages) {
         clearTimeout(this.#answerTimer);
@@ -134,6 +140,8 @@ class WatcherStream {
         this.#isWorking = true;
         yield message;
       }
+      const end = endError(trailer);
+      if (pushbackOf(end) !== undefined) throw end;
     } catch (error) {
       // Before its first message, the watcher refuses the stream because it is busy: the next one goes elsewhere.
       if (this.#isWorking && pushbackOf(error) !== undefined) this.#finder.askedToMove();

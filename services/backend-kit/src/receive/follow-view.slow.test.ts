@@ -24,11 +24,12 @@ async function follow(
   const stop = new AbortController();
   const states: ConnectionState[] = [];
   const { wait, delaysMs } = createInstantWait();
+  const { log } = createReadableLog();
   const updates = followView(
     {
-      transport: dial({ api: watcher.address }),
+      transport: dialWatchers({ api: watcher.address, log }),
       nodeName: "n1",
-      log: createReadableLog().log,
+      log,
       onConnection: (state) => states.push(state),
       wait,
       ...more,
@@ -89,8 +90,12 @@ test.each(["none.sock", "none.sock,unix://other.sock"])(
   },
 );
 
-test("a busy watcher is retried after 150 s at most", async () => {
-  await using watcher = await startFakeWatcher(({ stream, index }) => {
+test("a busy watcher is retried when it asks for it, after 150 s at most", async () => {
+  await using watcher = await startFakeWatcher(({ stream, index, trailers }) => {
+    if (stream === 1) {
+      trailers.set("grpc-retry-pushback-ms", "40000");
+      return "end";
+    }
     if (stream === 0) throw retryLaterError("busy", 900_000);
     return index === 0 ? [reset, ...world, sync()] : "end";
   });
@@ -98,7 +103,7 @@ test("a busy watcher is retried after 150 s at most", async () => {
     await next();
   });
   expect(states[0]).toMatchObject({ kind: "refused", reason: expect.stringContaining("busy") });
-  expect(delaysMs[0]).toBe(150_000);
+  expect(delaysMs.slice(0, 2)).toEqual([150_000, 40_000]);
 });
 
 test("watchers that send the client away after each first batch are not retried without a pause", async () => {

@@ -11,6 +11,8 @@ export interface ReceivedRequest {
   /** Number of the request in its stream, from 0. */
   readonly index: number;
   readonly request: WatchReq;
+  /** Trailers of the stream, to fill before it ends. */
+  readonly trailers: Headers;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
 }
@@ -43,11 +45,11 @@ export async function startFakeWatcher(answer: Answer): Promise<FakeWatcher> {
     connectNodeAdapter({
       routes: (router) =>
         router.service(Sets, {
-          async *watch(requests, { signal }) {
+          async *watch(requests, { signal, responseTrailer: trailers }) {
             const stream = streams++;
             let index = 0;
             for await (const request of requests) {
-              const entry = { stream, index: index++, request, signal };
+              const entry = { stream, index: index++, request, trailers, signal };
               received.push(entry);
               arrived.emit("request");
               const ops = await answer(entry);

@@ -104,6 +104,11 @@ export function retryLaterError(message: string, pushbackMs: number): ConnectErr
   return new ConnectError(message, Code.Unavailable, { [trailer]: String(Math.max(0, Math.round(pushbackMs))) });
 }
 
+/** Returns the error of a stream that ended with status OK: its trailer, too, may ask for a delay. */
+export function endError(trailers: Headers): ConnectError {
+  return new ConnectError("the watcher ended the stream", Code.Unavailable, trailers);
+}
+
 /**
  * Returns the delay that the server asks for in an error or one of its causes, in milliseconds, at most 150 000;
  * undefined if it does not ask for one.

@@ -6,7 +6,7 @@ import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeMark, type SyncMark } from "@kpng/model/wire/local-message.ts";
 import type { BackoffOptions } from "@kpng/process/clock.ts";
-import { pushbackOf, Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
+import { endError, pushbackOf, Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
@@ -90,7 +90,7 @@ class Relay {
     const ask = (limitMs: number): Promise<ProbeAnswer> => this.#ask(limitMs, signal);
     const probing = probeServer({ ask, currency: sink.currency, staleAfterMs }, signal);
     while (!signal.aborted) {
-      let failure: unknown = new Error("the upstream watcher ended the stream");
+      let failure: unknown;
       this.#reconnect.opening();
       this.#stream = new AbortController();
       try {
@@ -115,7 +115,8 @@ class Relay {
     await probing;
   }
 
-  async #follow(signal: AbortSignal): Promise<void> {
+  /** Follows one stream until it ends; then always rejects. */
+  async #follow(signal: AbortSignal): Promise<never> {
     const { maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8) } = this.#options;
     const stop = new AbortController();
     const streamSignal = AbortSignal.any([signal, stop.signal]);
@@ -134,12 +135,16 @@ class Relay {
     const items = new GlobalItems();
     let batchBytes = 0;
     let isStale = false;
+    let trailers = new Headers();
+    const onTrailer = (received: Headers): void => {
+      trailers = received;
+    };
     const onHeader = (headers: Headers): void => {
       isStale = headers.has(staleHeader);
     };
     try {
       const client = createClient(Sets, this.#transport);
-      for await (const op of client.watch(requests(), { signal: streamSignal, onHeader })) {
+      for await (const op of client.watch(requests(), { signal: streamSignal, onHeader, onTrailer })) {
         batchBytes += estimateOpBytes(op);
         if (batchBytes > maxBatchBytes) {
           throw new WatcherError(
@@ -153,6 +158,7 @@ class Relay {
         requestCount += 1;
         batchApplied.wake();
       }
+      throw endError(trailers);
     } finally {
       stop.abort();
     }

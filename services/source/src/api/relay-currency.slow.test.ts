@@ -137,9 +137,13 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
   timeout: 120_000,
 }, async () => {
   let isFrozen = false;
+  const startsMs: number[] = [];
   const routes = ({ service: add }: ConnectRouter): void => {
     add(Sets, {
-      async *watch(_requests, { signal }) {
+      async *watch(_requests, { signal, responseTrailer }) {
+        responseTrailer.set("grpc-retry-pushback-ms", "500");
+        // The first stream ends with status OK.
+        if (startsMs.push(performance.now()) === 1) return;
         yield { Op: { case: "Reset" as const, value: {} } };
         yield { Op: { case: "Sync" as const, value: {} } };
         await aborted(signal);
@@ -168,6 +172,8 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
   await expect.poll(() => store.snapshot.isSynced, patient).toBe(true);
   await waitMs(1_000, new AbortController().signal);
   expect(reports).toEqual([]);
+  const [firstMs = 0, secondMs = 0] = startsMs;
+  expect(secondMs - firstMs).toBeGreaterThan(490);
   isFrozen = true;
   await expect.poll(() => reports, patient).toEqual(["stale"]);
   isFrozen = false;
