@@ -300,10 +300,13 @@ func (b *backoff) reset() { b.step = 0 }
 // reconnect decides how long to wait before the next stream: the time that the watcher asks for, otherwise a random
 // part of a delay that doubles. While nothing listens at the address, the delay is at most 3 s, because a refused
 // connection costs no watcher anything.
+//
+// Delays start at the shortest again after a stream that has worked for the longest delay. A first state alone is not
+// enough: a watcher that fails after each one would send all its nodes the whole state once a second.
 type reconnect struct {
 	lost, absent backoff
-	openedAt     time.Time
-	hasProgress  bool
+	// Time at which the stream delivered its first state; zero before.
+	workingSince time.Time
 }
 
 func newReconnect(shortest, longest time.Duration) reconnect {
@@ -313,13 +316,13 @@ func newReconnect(shortest, longest time.Duration) reconnect {
 	}
 }
 
-func (r *reconnect) opening() { r.openedAt, r.hasProgress = time.Now(), false }
+func (r *reconnect) opening() { r.workingSince = time.Time{} }
 
-// progressed records that the stream has delivered a state; delays then start at the shortest again.
+// progressed records that the stream has delivered a state.
 func (r *reconnect) progressed() {
-	r.hasProgress = true
-	r.lost.reset()
-	r.absent.reset()
+	if r.workingSince.IsZero() {
+		r.workingSince = time.Now()
+	}
 }
 
 // maxPushback bounds the delay that a watcher asks for: a defect of one must not keep a node away for hours.
@@ -329,6 +332,15 @@ var milliseconds = regexp.MustCompile(`^\d{1,9}$`)
 
 // ended returns whether the stream is lost, refused by a busy watcher, or moved to another one, and the delay.
 func (r *reconnect) ended(err error) (string, time.Duration) {
+	hasWorked := !r.workingSince.IsZero()
+	var worked time.Duration
+	if hasWorked {
+		worked = time.Since(r.workingSince)
+	}
+	if worked >= r.lost.max {
+		r.lost.reset()
+		r.absent.reset()
+	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 		return "lost", r.absent.next()
 	}
@@ -343,10 +355,10 @@ func (r *reconnect) ended(err error) (string, time.Duration) {
 		delay = min(delay, time.Duration(min(number, math.MaxInt32))*time.Millisecond)
 	}
 	// Two watchers must not send a client back and forth without a pause.
-	if delay == 0 && !(r.hasProgress && time.Since(r.openedAt) >= time.Second) {
+	if delay == 0 && worked < time.Second {
 		delay = r.lost.next()
 	}
-	if r.hasProgress {
+	if hasWorked {
 		return "moved", delay
 	}
 	return "refused", delay

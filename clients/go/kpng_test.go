@@ -455,8 +455,7 @@ func TestDelays(t *testing.T) {
 			r := newReconnect(time.Second, 30*time.Second)
 			r.opening()
 			if one.progress > 0 {
-				r.openedAt = time.Now().Add(-one.progress)
-				r.progressed()
+				r.workingSince = time.Now().Add(-one.progress)
 			}
 			kind, delay := r.ended(one.err)
 			if kind != one.kind || delay < one.min || delay > one.max {
@@ -471,8 +470,15 @@ func TestDelays(t *testing.T) {
 		}
 		r.ended(lost)
 	}
+	// A stream that works for less than 30 s does not shorten the delays.
+	r.workingSince = time.Now().Add(-29 * time.Second)
+	r.ended(lost)
 	if r.lost.step != 30*time.Second {
 		t.Fatalf("delays grow to %v", r.lost.step)
+	}
+	r.workingSince = time.Now().Add(-30 * time.Second)
+	if _, delay := r.ended(lost); delay > time.Second {
+		t.Fatalf("after a stream that has worked for 30 s, the delay is %v", delay)
 	}
 }
 

@@ -177,6 +177,9 @@ class Reconnect:
 
     The watcher may ask for a time (gRFC A6); otherwise the delay is a random part of one that doubles. While nothing
     listens at the address, the delay is at most 3 s, because a refused connection costs no watcher anything.
+
+    Delays start at the shortest again after a stream that has worked for the longest delay. A first state alone is not
+    enough: a watcher that fails after each one would send all its nodes the whole state once a second.
     """
 
     MAX_PUSHBACK = 150.0
@@ -185,21 +188,23 @@ class Reconnect:
     def __init__(self, shortest: float = 1.0, longest: float = 30.0) -> None:
         self._lost = Backoff(shortest, longest, 1.0)
         self._absent = Backoff(shortest, max(shortest, 3.0), 0.5)
-        self._opened_at = 0.0
-        self._has_progress = False
+        # Time at which the stream delivered its first state.
+        self._working_since: Optional[float] = None
 
     def opening(self) -> None:
-        self._opened_at = time.monotonic()
-        self._has_progress = False
+        self._working_since = None
 
     def progressed(self) -> None:
-        """Records that the stream has delivered a state; delays then start at the shortest again."""
-        self._has_progress = True
-        self._lost.reset()
-        self._absent.reset()
+        """Records that the stream has delivered a state."""
+        if self._working_since is None:
+            self._working_since = time.monotonic()
 
     def ended(self, error: Exception) -> tuple[str, float]:
         """Returns whether the stream is lost, refused by a busy watcher or moved to another one, and the delay."""
+        worked = 0.0 if self._working_since is None else time.monotonic() - self._working_since
+        if worked >= self._lost.longest:
+            self._lost.reset()
+            self._absent.reset()
         if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
             return "lost", self._absent.next()
         text = pushback_of(error)
@@ -209,9 +214,9 @@ class Reconnect:
         is_valid = re.fullmatch(r"[0-9]{1,9}", text) is not None
         delay = min(int(text) / 1000, self.MAX_PUSHBACK) if is_valid else self.MAX_PUSHBACK
         # Two watchers must not send a client back and forth without a pause.
-        if delay == 0 and not (self._has_progress and time.monotonic() - self._opened_at >= 1.0):
+        if delay == 0 and worked < 1.0:
             delay = self._lost.next()
-        return "moved" if self._has_progress else "refused", delay
+        return "refused" if self._working_since is None else "moved", delay
 
 
 def pushback_of(error: Exception) -> Optional[str]:

@@ -253,8 +253,7 @@ def test_delays(error: Exception, age: Optional[float], want: str, shortest: flo
     reconnect = Reconnect()
     reconnect.opening()
     if age is not None:
-        reconnect._opened_at -= age
-        reconnect.progressed()
+        reconnect._working_since = time.monotonic() - age
     kind, delay = reconnect.ended(error)
     assert kind == want
     assert shortest <= delay <= longest
@@ -265,7 +264,12 @@ def test_delays_double_to_half_a_minute_and_to_three_seconds_while_nobody_listen
     for _ in range(20):
         assert reconnect.ended(ConnectionRefusedError())[1] <= 3
         reconnect.ended(Lost())
+    # A stream that works for less than 30 s does not shorten the delays.
+    reconnect._working_since = time.monotonic() - 29
+    reconnect.ended(Lost())
     assert reconnect._lost._step == 30
+    reconnect._working_since = time.monotonic() - 30
+    assert reconnect.ended(Lost())[1] <= 1
 
 
 def test_a_client_connects_once_somebody_listens(start: Any) -> None:

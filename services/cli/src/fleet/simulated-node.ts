@@ -11,7 +11,7 @@ import { readRevision, SyncReader } from "./sync-reader.ts";
 
 /** What a simulated node does wrong, by name. */
 export const nodeFaults = {
-  cut: "breaks its connection at random, every 5 s on average",
+  cut: "breaks each connection at random, after 5 s on average",
   slow: "takes a second to apply a batch",
   freeze: "reads nothing more after its first batch, and keeps its connection open",
   duplicate: "has the name of the first node",

@@ -19,9 +19,10 @@ function failToConnect(target: NetConnectOpts): Promise<Error> {
   });
 }
 
-function delays(reconnect: Reconnect, ends: readonly unknown[]): readonly number[] {
+function delays(reconnect: Reconnect, ends: readonly unknown[], work?: () => void): readonly number[] {
   return ends.map((end) => {
     reconnect.opening();
+    work?.();
     return reconnect.ended(end).delayMs;
   });
 }
@@ -45,9 +46,16 @@ test("while nothing listens at a unix socket or TCP port, the delay is at most t
 
 test("a server whose streams break is retried with growing delays, also if it was away in between", async () => {
   const away = await failToConnect({ path: join(folder, "none.sock") });
-  const reconnect = new Reconnect(noChance);
+  let nowMs = 0;
+  const reconnect = new Reconnect(noChance, () => nowMs);
   const ends = [broken, broken, away, away, broken, broken, broken, broken];
   expect(delays(reconnect, ends)).toEqual([1_000, 2_000, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
-  reconnect.progressed();
-  expect(delays(reconnect, [broken])).toEqual([1_000]);
+  const workFor = (ms: number) => () => {
+    reconnect.progressed();
+    nowMs += ms;
+    reconnect.progressed();
+  };
+  // A stream that works for less than 30 s does not shorten the delays.
+  expect(delays(reconnect, [broken, broken], workFor(29_999))).toEqual([30_000, 30_000]);
+  expect(delays(reconnect, [broken, broken], workFor(30_000))).toEqual([1_000, 1_000]);
 });

@@ -14,7 +14,7 @@ interface StreamEnd {
 }
 
 /**
- * Minimum duration of a working stream, in milliseconds. After a shorter stream the delay is that of a lost stream,
+ * Minimum time for which a stream has worked, in milliseconds. After a shorter one the delay is that of a lost stream,
  * even if the server asks for an immediate retry; otherwise two servers could send a client back and forth without a
  * pause.
  */
@@ -35,43 +35,50 @@ const absentMaxMs = 3_000;
  * usually ended thousands of other streams at the same moment.
  *
  * While nothing listens at the address, the delay is at most three seconds.
+ *
+ * Delays start at `minMs` again after a stream that has worked for `maxMs`. A first batch alone is not enough: a watcher
+ * that fails after each one would send all its nodes the whole view once a second.
  */
 export class Reconnect {
   readonly #backoff: Backoff;
   /** Backoff while nothing listens at the address. */
   readonly #absent: Backoff;
+  readonly #maxMs: number;
   readonly #nowMs: () => number;
-  #openedAtMs = 0;
-  #hasProgress = false;
+  /** Time at which the stream delivered its first batch; undefined before. */
+  #workingSinceMs: number | undefined;
 
   constructor(options: BackoffOptions = {}, nowMs: () => number = () => performance.now()) {
     this.#backoff = new Backoff({ jitter: 1, ...options });
-    const { minMs = 800 } = options;
+    const { minMs = 800, maxMs = 30_000 } = options;
+    this.#maxMs = maxMs;
     this.#absent = new Backoff({ jitter: 0.5, ...options, minMs, maxMs: Math.max(minMs, absentMaxMs) });
     this.#nowMs = nowMs;
   }
 
   /** Must be called when a stream is opened. */
   opening(): void {
-    this.#openedAtMs = this.#nowMs();
-    this.#hasProgress = false;
+    this.#workingSinceMs = undefined;
   }
 
-  /** Must be called when the stream has delivered something; delays then start at `minMs` again. */
+  /** Must be called when the stream has delivered a batch. */
   progressed(): void {
-    this.#hasProgress = true;
-    this.#backoff.reset();
-    this.#absent.reset();
+    this.#workingSinceMs ??= this.#nowMs();
   }
 
   /** Must be called when the stream has ended; with its error, if any. Returns what to do next. */
   ended(error?: unknown): StreamEnd {
+    const since = this.#workingSinceMs;
+    const workedMs = since === undefined ? 0 : this.#nowMs() - since;
+    if (workedMs >= this.#maxMs) {
+      this.#backoff.reset();
+      this.#absent.reset();
+    }
     if (hasNoListener(error)) return { kind: "lost", delayMs: this.#absent.nextMs() };
     const pushbackMs = pushbackOf(error);
     if (pushbackMs === undefined) return { kind: "lost", delayMs: this.#backoff.nextMs() };
-    const isWorking = this.#hasProgress && this.#nowMs() - this.#openedAtMs >= minStreamMs;
-    const delayMs = pushbackMs > 0 || isWorking ? pushbackMs : this.#backoff.nextMs();
-    return { kind: this.#hasProgress ? "moved" : "refused", delayMs };
+    const delayMs = pushbackMs > 0 || workedMs >= minStreamMs ? pushbackMs : this.#backoff.nextMs();
+    return { kind: since === undefined ? "refused" : "moved", delayMs };
   }
 }
 
