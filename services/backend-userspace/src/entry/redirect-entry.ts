@@ -53,7 +53,6 @@ const tableOf = (family: Family, name: string): string => `${family === "v4" ? "
  */
 export function skeleton(family: Family, name: string, nodePorts: "all" | "listed"): string {
   const ip = family === "v4" ? "ip" : "ip6";
-  const address = family === "v4" ? "ipv4_addr" : "ipv6_addr";
   const table = tableOf(family, name);
   const loopback = family === "v4" ? "127.0.0.0/8" : "::1";
   const isNodePortAddress =
@@ -78,12 +77,13 @@ export function skeleton(family: Family, name: string, nodePorts: "all" | "liste
     `delete table ${table}`,
     `table ${table} {`,
     ...chain("refuse", "", ["meta l4proto tcp reject with tcp reset", "reject"]),
-    `  map frontends { type ${address} . inet_proto . inet_service : ${address} . inet_service; }`,
-    `  map nodeports { type inet_proto . inet_service : ${address} . inet_service; }`,
-    `  map verdicts { type ${address} . inet_proto . inet_service : verdict; }`,
-    "  map nodeport_verdicts { type inet_proto . inet_service : verdict; }",
-    `  set local_ports { type ${address} . inet_proto . inet_service; }`,
-    `  set nodeport_addresses { type ${address}; }`,
+    // `typeof`, as older versions of nft crash at sets that newer ones declare by `type`.
+    `  map frontends { typeof ${key} : ${ip} daddr . th dport; }`,
+    `  map nodeports { typeof meta l4proto . th dport : ${ip} daddr . th dport; }`,
+    `  map verdicts { typeof ${key} : verdict; }`,
+    "  map nodeport_verdicts { typeof meta l4proto . th dport : verdict; }",
+    `  set local_ports { typeof ${key}; }`,
+    `  set nodeport_addresses { typeof ${ip} daddr; }`,
     ...chain("pre", "type filter hook prerouting priority -110; policy accept;", check),
     ...chain("out", "type filter hook output priority -110; policy accept;", check),
     ...chain("nat_pre", "type nat hook prerouting priority -100; policy accept;", nat),

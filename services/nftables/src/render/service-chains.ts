@@ -82,7 +82,7 @@ export function renderRangesChain(family: Family, { ranges, ownAddresses }: Allo
   const ip = ipOf(family);
   const elements = [...new Set([...ranges, ...ownAddresses])].sort();
   const name = `ranges_${hash(elements.join(" "))}`;
-  const type = `type ${addressType(family)}; flags interval; auto-merge;`;
+  const type = `typeof ${ip} saddr; flags interval; auto-merge;`;
   return {
     name,
     sets: [{ name, declaration: `set ${name} { ${type} }`, elements }],
@@ -98,9 +98,9 @@ export function clientMap(family: Family, hash: string, affinitySeconds: number,
   const source = `${ipOf(family)} saddr`;
   const name = `clients_${hash}`;
   const element = `${source} timeout ${affinitySeconds}s : meta priority`;
-  const type = `${addressType(family)} : classid`;
+  const type = `${source} : meta priority`;
   return {
-    set: { name, declaration: `map ${name} { type ${type}; flags dynamic,timeout; size ${maxClients}; }` },
+    set: { name, declaration: `map ${name} { typeof ${type}; flags dynamic,timeout; size ${maxClients}; }` },
     /** Loads the client's endpoint and renews its timeout; has no effect for an unknown client. */
     recall: `meta priority set ${source} map @${name} update @${name} { ${element} }`,
     /** Returns rules that remember the endpoint, and then do as `goThere` says. */
@@ -113,11 +113,6 @@ export function clientMap(family: Family, hash: string, affinitySeconds: number,
       goThere,
     ],
   };
-}
-
-/** The name of the type of addresses. */
-function addressType(family: Family): string {
-  return family === "v4" ? "ipv4_addr" : "ipv6_addr";
 }
 
 function setHash({ name, protocol }: ServicePortPlan, set: EndpointSetName): string {

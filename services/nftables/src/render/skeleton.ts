@@ -128,36 +128,38 @@ export function renderPickChain(family: Family, table: string, count: number): s
   return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
 }
 
-/**
- * Returns the declaration of the map with the endpoints of all sets. It uses `typeof` because the type of numgen has no
- * name.
- */
+/** Returns the declaration of the map with the endpoints of all sets. */
 function slotsDeclaration(family: Family): string {
   return `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`;
 }
 
-/** Returns the definitions of the sets and maps that all Services share. */
+/**
+ * Returns the definitions of the sets and maps that all Services share.
+ *
+ * They use `typeof`: a set that nft 1.1.2 or newer declares by `type` crashes an older nft that reads it, whoever runs it.
+ */
 function renderSets(family: Family): readonly string[] {
-  const address = family === "v4" ? "ipv4_addr" : "ipv6_addr";
-  const [frontend, nodePort] = [`${address} . inet_proto . inet_service`, "inet_proto . inet_service"];
+  const address = `${ipOf(family)} daddr`;
+  const [frontend, nodePort] = [`${address} . meta l4proto . th dport`, "meta l4proto . th dport"];
+  const id = "meta priority";
   return [
-    `map frontends { type ${frontend} : classid; }`,
-    `map local_frontends { type ${frontend} : classid; }`,
-    `map nodeports { type ${nodePort} : classid; }`,
-    `map local_nodeports { type ${nodePort} : classid; }`,
+    `map frontends { typeof ${frontend} : ${id}; }`,
+    `map local_frontends { typeof ${frontend} : ${id}; }`,
+    `map nodeports { typeof ${nodePort} : ${id}; }`,
+    `map local_nodeports { typeof ${nodePort} : ${id}; }`,
     slotsDeclaration(family),
-    "map picks { type classid : verdict; }",
-    `set refused { type ${frontend}; }`,
-    `set dropped { type ${frontend}; }`,
-    `set refused_nodeports { type ${nodePort}; }`,
-    `set dropped_nodeports { type ${nodePort}; }`,
-    `set cluster_ips { type ${address}; }`,
-    `set hairpin { type ${address} . ${address}; }`,
-    `map firewall { type ${frontend} : verdict; }`,
-    "map sticky_sets { type classid : verdict; }",
-    "map sticky_counts { type classid : verdict; }",
-    "map sticky_slots { typeof meta priority . numgen random mod 65536 : meta priority; }",
-    `map sticky_endpoints { type classid : ${address} . inet_service; }`,
+    `map picks { typeof ${id} : verdict; }`,
+    `set refused { typeof ${frontend}; }`,
+    `set dropped { typeof ${frontend}; }`,
+    `set refused_nodeports { typeof ${nodePort}; }`,
+    `set dropped_nodeports { typeof ${nodePort}; }`,
+    `set cluster_ips { typeof ${address}; }`,
+    `set hairpin { typeof ${ipOf(family)} saddr . ${address}; }`,
+    `map firewall { typeof ${frontend} : verdict; }`,
+    `map sticky_sets { typeof ${id} : verdict; }`,
+    `map sticky_counts { typeof ${id} : verdict; }`,
+    `map sticky_slots { typeof ${id} . numgen random mod 65536 : ${id}; }`,
+    `map sticky_endpoints { typeof ${id} : ${address} . th dport; }`,
   ];
 }
 
