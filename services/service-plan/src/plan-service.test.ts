@@ -133,9 +133,9 @@ const external: readonly Row[] = [
     plan: [`${clusterIP}: refuse`, `${loadBalancerIP}: refuse`, "loadBalancerIP 5.6.7.9:80/TCP: refuse"],
   },
   {
-    name: "an external IP that is a load-balancer IP too is one frontend, for all clients",
+    name: "an external IP that is a load-balancer IP, too, is one frontend, for the clients of the load-balancer IP",
     parts: { ...balancer, externalIPs: ["5.6.7.8"], ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }] },
-    plan: [`${clusterIP}: refuse`, "loadBalancerIP 5.6.7.8:80/TCP: refuse"],
+    plan: [`${clusterIP}: refuse`, `${loadBalancerIP} for 203.0.113.0/25: refuse`],
   },
 ];
 

@@ -78,12 +78,12 @@ function serviceAddresses(service: Service, externalIPs: readonly string[], node
   });
   const loadBalancerIPs = validAddresses(service.loadBalancerIPs, family);
   const sources = makeAllowedSources(service, loadBalancerIPs, node);
-  // As in kube-proxy, an external IP that also appears in the status counts as a load-balancer IP, but is open to all
-  // clients, because it comes before the load-balancer IPs.
-  const kindOf = (address: string) => (loadBalancerIPs.includes(address) ? "loadBalancerIP" : "externalIP");
+  // Source ranges hold at a load-balancer IP that is an external IP, too, as in kube-proxy's nftables mode. In its
+  // iptables mode, the rule of the external IP comes first and admits all clients.
+  const otherIPs = externalIPs.filter((address) => !loadBalancerIPs.includes(address));
   return [
     ...validAddresses(service.clusterIPs, family).map(toAddress("clusterIP")),
-    ...externalIPs.map((address) => toAddress(kindOf(address))(address)),
+    ...otherIPs.map(toAddress("externalIP")),
     ...loadBalancerIPs.map(toAddress("loadBalancerIP", sources)),
   ];
 }
