@@ -93,18 +93,23 @@ test("the answer is the same as kube-proxy's", () =>
     expect(await ask(port)).toMatchObject({ status: 503, headers: { "x-load-balancing-endpoint-weight": "0" } });
   }));
 
-test("a health check is answered, and the oldest connections are closed, while 300 connections send nothing", () =>
+test("a client with 300 silent connections loses its oldest, and load balancers keep theirs", () =>
   run(async ({ servers }) => {
     const port = await freePort();
     await servers.sync({ view: view([balanced(port, ["10.1.0.1"])]), addresses: () => local });
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    await ask(port, agent);
+    const [socket] = Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? []);
     const sockets = Array.from({ length: 300 }, () =>
-      connect(port, "127.0.0.1")
+      connect({ port, host: "127.0.0.1", localAddress: "127.0.0.2" })
         .on("error", () => undefined)
         .resume(),
     );
-    await Promise.all(sockets.slice(0, 44).map((socket) => once(socket, "close")));
-    expect(await ask(port)).toMatchObject({ status: 200 });
-    for (const socket of sockets) socket.destroy();
+    await Promise.all(sockets.slice(0, 292).map((each) => once(each, "close")));
+    expect(await ask(port, agent)).toMatchObject({ status: 200 });
+    expect(Object.values(agent.freeSockets).flatMap((free) => free ?? [])).toEqual([socket]);
+    agent.destroy();
+    for (const each of sockets) each.destroy();
   }));
 
 test("a server stays open while its port is unchanged, and closes with another port or without the Service", () =>

@@ -1,5 +1,4 @@
 import { createServer, type Server } from "node:http";
-import type { Socket } from "node:net";
 import { type AddressSet, type Family, families, isLinkLocal } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -75,7 +74,8 @@ interface Listener {
  * A server and its connections stay open as long as the Service keeps its port and the node keeps its address. An
  * address that cannot be bound is logged once and tried again every `retryMs`; meanwhile, the other addresses answer.
  *
- * *Bound:* 256 connections to all servers together; each new one beyond that replaces the oldest.
+ * *Bound:* 8 connections per client, address and port; each new one beyond that replaces the client's oldest. Idle ones
+ * end after 15 s. There is no bound for all clients together, with which one of them could keep out load balancers.
  */
 export class HealthCheckServers {
   readonly #options: HealthCheckServersOptions;
@@ -84,7 +84,6 @@ export class HealthCheckServers {
   readonly #checks = new Map<string, DesiredCheck>();
   /** By check, host and port. */
   readonly #listeners = new Map<string, Listener>();
-  readonly #connections = new Set<Socket>();
   #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
   /** The last step; see `#next`. */
   #work: Promise<void> = Promise.resolve();
@@ -196,7 +195,7 @@ export class HealthCheckServers {
       return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
     };
     try {
-      listener.server = await listen(host, port, this.#connections, state);
+      listener.server = await listen(host, port, state);
       listener.failure = "";
     } catch (error) {
       const reason = reasonOf(error);
@@ -216,25 +215,24 @@ export class HealthCheckServers {
 }
 
 /**
- * Maximum number of open connections to all health-check node ports. These ports are open to everyone who reaches the
- * node, and the process needs its other files; load balancers keep a few connections per port.
+ * Maximum number of open connections of one client to one server. These ports are open to everyone who reaches the
+ * node, and the process needs its other files; a load balancer keeps one or two connections.
  */
-const maxConnections = 256;
+const maxPerClient = 8;
 
 /**
- * Listens on `port` at an address of this machine, and answers any path and method with `state()`. `connections` holds the
- * open connections of all servers.
+ * Listens on `port` at an address of this machine, and answers any path and method with `state()`.
  *
  * Rejects with the system's error if the address cannot be bound.
  */
-function listen(host: string, port: number, connections: Set<Socket>, state: () => CheckState): Promise<Server> {
+function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
   // Load balancers check every few seconds from many addresses; the connections that they leave open must not pile up.
   const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 15_000 }, (request, response) => {
     const { status, headers, body } = answerCheck(state());
     request.resume();
     response.writeHead(status, { ...headers, "Content-Length": Buffer.byteLength(body) }).end(body);
   });
-  closeOldest(server, connections, maxConnections);
+  closeOldest(server, maxPerClient, ({ remoteAddress = "" }) => remoteAddress);
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     // Restrict the socket to IPv6: on Linux, "::" would also bind IPv4, and the IPv4 server on the same port would

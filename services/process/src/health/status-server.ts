@@ -71,7 +71,7 @@ async function serve(
   // A client that sends two requests at once may lose the first answer, too; probes and Prometheus do not.
   server.maxRequestsPerSocket = 1;
   server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
-  closeOldest(server, new Set(), maxConnections);
+  closeOldest(server, maxConnections, () => "all");
   await new Promise<void>((resolve, reject) => {
     // Once the server listens, `reject` has no effect. A later error means that a connection could not be accepted
     // because too many files are open; without this listener, that error would end the process.
@@ -124,13 +124,20 @@ const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectio
 const maxConnections = 16;
 
 /**
- * Closes the oldest connection in `open` whenever a new one of this server makes them more than `max`. Several servers
- * may share `open`, and with it the bound.
+ * Closes the oldest connection of a client whenever a new one makes them more than `max`. `clientOf` tells clients
+ * apart; connections with equal results share the bound.
  */
-export function closeOldest(server: Server, open: Set<Socket>, max: number): void {
+export function closeOldest(server: Server, max: number, clientOf: (socket: Socket) => string): void {
+  const clients = new Map<string, Set<Socket>>();
   server.on("connection", (socket) => {
-    open.add(socket);
-    socket.once("close", () => open.delete(socket));
+    const client = clientOf(socket);
+    const open = clients.get(client) ?? new Set();
+    clients.set(client, open.add(socket));
+    socket.once("close", () => {
+      open.delete(socket);
+      // A connection closed for a newer one may end after the client's next connections have got another set.
+      if (open.size === 0 && clients.get(client) === open) clients.delete(client);
+    });
     const [oldest] = open;
     if (open.size <= max || oldest === undefined) return;
     open.delete(oldest);
