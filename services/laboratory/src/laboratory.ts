@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { accessSync, constants, existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -85,6 +86,21 @@ export class Laboratory {
       // we choose.
       detached: true,
     });
+  }
+
+  /**
+   * Starts a command that prints a line when it is ready; resolves then. Errors: throws with its stderr if it ends before.
+   */
+  async startServer(name: string, command: readonly string[]): Promise<void> {
+    const child = this.start(name, command);
+    let stderr = "";
+    child.stderr?.on("data", (data) => {
+      stderr = `${stderr}${data}`.slice(-10_000);
+    });
+    const closed = once(child, "close").then(([code]) => {
+      throw new Error(`${command[0]}: exit status ${code} before it was ready: ${stderr.trim()}`);
+    });
+    if (child.stdout !== null) await Promise.race([once(child.stdout, "data"), closed]);
   }
 
   /** Kills every process in the laboratory and removes its folder. A second call does nothing. */

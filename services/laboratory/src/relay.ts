@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import { request } from "node:http";
 import { connect, createServer, type ListenOptions, type NetConnectOpts, type Server, type Socket } from "node:net";
 import type { Laboratory } from "./laboratory.ts";
@@ -73,11 +72,7 @@ export async function relayIn(
   namespace: string,
   ...pairs: readonly (readonly [from: Place, to: Place])[]
 ): Promise<void> {
-  const child = laboratory.start(namespace, [process.execPath, relayFile(), ...pairs.flat().map(String)]);
-  const exited = once(child, "exit").then(([code]) => {
-    throw new Error(`the relay ended with exit status ${code}`);
-  });
-  if (child.stdout !== null) await Promise.race([once(child.stdout, "data"), exited]);
+  await laboratory.startServer(namespace, [process.execPath, relayFile(), ...pairs.flat().map(String)]);
 }
 
 /** Sends a GET request through a unix socket. Errors: no response within 5 s. */

@@ -94,8 +94,9 @@ def ask_once(address, port, source, timeout):
         deadline = time.monotonic() + timeout
         try:
             one.send(packet(own_port, port, 0, INIT, start(tag)))
-            while (left := deadline - time.monotonic()) > 0:
-                if not select.select([one], [], [], left)[0]:
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0 or not select.select([one], [], [], left)[0]:
                     break
                 from_port, to_port, got, kind, body = parse(payload(one, one.recv(4096)))
                 if (from_port, to_port, got, kind) == (port, own_port, tag, INIT_ACK):

@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import type { Answer } from "../agent/request.ts";
 import type { Laboratory } from "../laboratory.ts";
@@ -25,14 +24,16 @@ export function whyNoSctp(): string | undefined {
   return "the kernel does not track SCTP associations";
 }
 
-/** Starts an SCTP responder in each pod; resolves when all are ready. They end with the laboratory. */
+/**
+ * Starts an SCTP responder in each pod; resolves when all are ready. They end with the laboratory. Errors: one of them
+ * ends, with what it wrote to stderr.
+ */
 export async function serveSctp(laboratory: Laboratory, ports: readonly number[]): Promise<void> {
   const names: readonly PodName[] = ["a", "b", "c", "d"];
   await Promise.all(
     names.map(async (name) => {
       const { v4, v6 } = hosts[name];
-      const child = laboratory.start(name, [...program(), "serve", name, ports.join(","), v4, v6]);
-      if (child.stdout !== null) await once(child.stdout, "data");
+      await laboratory.startServer(name, [...program(), "serve", name, ports.join(","), v4, v6]);
     }),
   );
 }
