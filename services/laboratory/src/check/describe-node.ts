@@ -21,6 +21,26 @@ export async function describeNode(world: TwoNodes, bpf: string): Promise<readon
   return [...new Set(found)].filter((line) => !/\b(?:fe80|ff00)::/.test(line));
 }
 
+/** What only a tool shows, and a file that exists if the kernel has it. */
+const tools = [
+  { tool: "nft", shows: "rules of nftables", file: "/" },
+  { tool: "ipset", shows: "ipsets", file: "/sys/module/ip_set" },
+  { tool: "ipvsadm", shows: "virtual servers", file: "/proc/net/ip_vs" },
+];
+
+/**
+ * Returns why {@link describeNode} may miss something, or undefined if it sees everything. The answer may change when a
+ * proxy starts, because that loads modules.
+ */
+export async function whyNotSeen({ laboratory }: Pick<TwoNodes, "laboratory">): Promise<string | undefined> {
+  for (const { tool, shows, file } of tools) {
+    const isHidden = ["sh", "-c", 'test -e "$1" && ! command -v "$0"', tool, file];
+    const { exitCode } = await laboratory.tryRun("n1", isHidden);
+    if (exitCode === 0) return `${tool} is not installed, so ${shows} cannot be seen`;
+  }
+  return undefined;
+}
+
 /**
  * Returns the rules of n1, one a line, without counters, comments, and what iptables-nft leaves in any case: its tables
  * with empty built-in chains.

@@ -8,7 +8,7 @@ import { updates } from "../scenario/updates.ts";
 import { checkPackets } from "./check-packets.ts";
 import { checkUpdate } from "./check-updates.ts";
 import type { CommandProxy } from "./command-proxy.ts";
-import { describeNode, rulesOf } from "./describe-node.ts";
+import { describeNode, rulesOf, whyNotSeen } from "./describe-node.ts";
 import { whyNoSctp } from "./sctp.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
@@ -137,11 +137,12 @@ export const packetCases: readonly PacketCase[] = [
     name: "the cleanup command removes everything of the proxy",
     run: async (run) => {
       if (!run.proxy.canCleanUp) throw new NotRunnable("no --cleanup");
-      const { exitCode } = await run.world.laboratory.tryRun("n1", ["nft", "--version"]);
-      if (exitCode === 127) throw new NotRunnable("nft is not installed, so rules of nftables cannot be seen");
       await run.bringTo(served);
+      const whyNot = await whyNotSeen(run.world);
       await run.cleanUp();
-      return run.leftovers();
+      const wrong = await run.leftovers();
+      if (whyNot !== undefined && wrong.length === 0) throw new NotRunnable(whyNot);
+      return wrong;
     },
   },
 ];
