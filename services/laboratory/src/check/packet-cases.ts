@@ -197,7 +197,7 @@ function continuityCase(id: string, name: string, act: (run: PacketRun) => Promi
       const { world, proxy } = run;
       if (id === "watcher" && !proxy.canRestartStates) throw new NotRunnable("an API server serves the states");
       await run.bringTo(served);
-      const traffic = await Traffic.start(world, served.state, servedWays);
+      await using traffic = await Traffic.start(world, served.state, servedWays);
       await act(run);
       const wrong = await checkPackets(world, served, proxy.profile);
       const report = await traffic.end();

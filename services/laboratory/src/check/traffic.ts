@@ -83,7 +83,13 @@ export class Traffic {
         .filter((family) => family === (way.family ?? family))
         .flatMap((family) => protocols.map((protocol) => traffic.#open(world, state, way, family, protocol))),
     );
-    await Promise.all(starts);
+    try {
+      await Promise.all(starts);
+    } catch (error) {
+      await Promise.allSettled(starts);
+      await traffic[Symbol.asyncDispose]();
+      throw error;
+    }
     traffic.#repeatedBefore = await traffic.#repeatedSyns();
     return traffic;
   }
@@ -95,12 +101,12 @@ export class Traffic {
     lastId += 1;
     const stream: Stream = { said: `${family} ${protocol} ${describePacket(way)}`, agent, id: lastId, name: undefined };
     await agent.send({ kind: "open", id: stream.id, ...target });
+    this.#flows.push(stream);
     const deadlineMs = performance.now() + world.answerMs + 2_000;
     while (stream.name === undefined) {
       if (performance.now() > deadlineMs) throw new Error(`${stream.said}: no answer at the start`);
       stream.name = (await agent.send({ kind: "look", id: stream.id })).name;
     }
-    this.#flows.push(stream);
     lastId += 1;
     const probe = { ...stream, id: lastId };
     const patience =
@@ -154,6 +160,14 @@ export class Traffic {
     const repeated = (await this.#repeatedSyns()) - this.#repeatedBefore;
     if (repeated > 0 && this.#options.toleratesDelay !== true) wrong.push(`${repeated} SYNs had to be sent again`);
     return { wrong, answeredProbes, answeredByFlows };
+  }
+
+  /** Ends the traffic that still runs, as after a failure. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([
+      ...this.#flows.map(({ agent, id }) => agent.send({ kind: "end", id })),
+      ...this.#probes.map(({ agent, id }) => agent.send({ kind: "stop probe", id })),
+    ]);
   }
 
   /**
