@@ -7,16 +7,14 @@ import { openPinned, pinObject } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { loadProgram } from "@kpng/backend-ebpf/bpf/program.ts";
 import { bpf, makeAttribute, readInfo, requireBpf } from "@kpng/backend-ebpf/bpf/system-call.ts";
 import { socketHooks } from "@kpng/backend-ebpf/datapath/datapath.ts";
-import { addressBytes } from "@kpng/backend-ebpf/layout/layout.ts";
 import { mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
-/** A program that denies sockets that go to an address, or leads them to another one (`to`), and leaves others alone. */
+/** A program that denies all sockets, or none. */
 export interface ForeignProgram {
-  /** A hook of sockets, e.g. `connect4`; the digit is the family. */
+  /** A hook of sockets, e.g. `connect4`. */
   readonly hook: string;
-  readonly address: string;
-  readonly to?: { readonly address: string; readonly port: number } | undefined;
+  readonly denies: boolean;
 }
 
 /** Where a program is attached, and how: only with "exclusive" may groups below have none. */
@@ -72,37 +70,9 @@ export class ForeignPrograms {
 const commands = { attach: 8, detach: 9, openProgram: 13, query: 16, createLink: 28 };
 const allowMulti = 2;
 
-/** Offset in `struct bpf_sock_addr` of each word of the address, with the word. */
-function addressWords(address: string): readonly (readonly [offset: number, word: number])[] {
-  // An IPv4 address has its 4 bytes at the end.
-  const bytes = addressBytes(address);
-  if (!address.includes(":")) return [[4, bytes.readInt32LE(12)]];
-  return [8, 12, 16, 20].map((offset, index) => [offset, bytes.readInt32LE(index * 4)]);
-}
-
-/** An instruction. Source: Documentation/bpf/standardization/instruction-set.rst. Register 1 is the context. */
-function instruction(code: number, destination = 0, source = 0, offset = 0, immediate = 0): Buffer {
-  const bytes = Buffer.from([code, (source << 4) | destination, 0, 0, 0, 0, 0, 0]);
-  bytes.writeInt16LE(offset, 2);
-  bytes.writeInt32LE(immediate | 0, 4);
-  return bytes;
-}
-
-function codeOf({ address, to }: ForeignProgram): Buffer {
-  const finish = (result: number) => [instruction(0xb7, 0, 0, 0, result), instruction(0x95)];
-  const store = (offset: number, word: number) => [instruction(0xb4, 2, 0, 0, word), instruction(0x63, 1, 2, offset)];
-  const port = to === undefined ? 0 : ((to.port & 255) << 8) | (to.port >> 8);
-  const change =
-    to === undefined
-      ? finish(0)
-      : [...addressWords(to.address).flatMap(([offset, word]) => store(offset, word)), ...store(24, port)];
-  const words = addressWords(address);
-  // Another word of the address skips the change.
-  const compare = words.flatMap(([offset, word], at) => [
-    instruction(0x61, 2, 1, offset),
-    instruction(0x56, 2, 0, change.length + 2 * (words.length - 1 - at), word),
-  ]);
-  return Buffer.concat([...compare, ...change, ...finish(1)]);
+/** `r0 = result; exit`. Source: Documentation/bpf/standardization/instruction-set.rst. */
+function codeOf({ denies }: ForeignProgram): Buffer {
+  return Buffer.from([0xb7, 0, 0, 0, denies ? 0 : 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]);
 }
 
 function attach({ program, place, pin }: Extract<Request, { kind: "attach" }>, attachType: number): void {
