@@ -29,17 +29,14 @@ const refTags = tagsOf(RefSchema);
 
 const writer = new MessageWriter();
 
-/**
- * Returns the frame that puts an item of a node view or, for relays, of the cluster state. For `isTransient`, see
- * {@link frameOf}.
- */
-export function setFrame(set: SetName, path: string, bytes: Uint8Array, isTransient = false): Frame {
+/** Returns the frame that puts an item of a node view or, for relays, of the cluster state. */
+export function setFrame(set: SetName, path: string, bytes: Uint8Array): Frame {
   writer.begin();
   const value = writer.open(opTags.Set);
   writeRef(valueTags.Ref, set, path);
   writer.bytes(valueTags.Bytes, bytes);
   writer.close(value);
-  return frameOf(writer.finish(), isTransient);
+  return frameOf(writer.finish());
 }
 
 export function deleteFrame(set: SetName, path: string): Frame {
@@ -111,11 +108,11 @@ function opFrame(op: OpItem["Op"]): Frame {
 }
 
 /**
- * Returns the frame of an encoded OpItem. A transient frame is allocated from a pool: as long as it is referenced, the
- * memory of its neighbours in the pool cannot be freed either, so it must not be cached.
+ * Returns the frame of an encoded OpItem. It is not allocated from Node.js's pool, because a cached frame would keep the
+ * memory of its neighbours in the pool.
  */
-export function frameOf(message: Uint8Array, isTransient = false): Frame {
-  const frame = (isTransient ? Buffer.allocUnsafe : Buffer.allocUnsafeSlow)(frameHeaderBytes + message.length);
+export function frameOf(message: Uint8Array): Frame {
+  const frame = Buffer.allocUnsafeSlow(frameHeaderBytes + message.length);
   frame[0] = 0;
   frame.writeUInt32BE(message.length, 1);
   frame.set(message, frameHeaderBytes);

@@ -10,9 +10,10 @@ import { type Uses, viewEndpoints } from "../view/service-view.ts";
 import { anonymousSection, type Item, makeItem, podSection, serviceSection } from "./item.ts";
 
 /**
- * The items of a Service and its endpoints, encoded at first use. Calls with equal arguments return the same objects.
- * An endpoint has several variants, because its bytes depend on the node's use of it, on `isExtended` and on whether it
- * runs on the node. The cache of the Service's next state takes over the items of all endpoints that did not change.
+ * The items of a Service and its endpoints, encoded at first use. Calls with equal arguments return the same objects,
+ * unless `isOnNode` is true. An endpoint has several variants, because its bytes depend on the node's use of it, on
+ * `isExtended` and on whether it runs on the node. The cache of the Service's next state takes over the items of all
+ * endpoints that did not change.
  *
  * *Bound:* for each endpoint, the variants that were requested, which are few.
  */
@@ -47,15 +48,19 @@ export class ItemCache {
     return variants && slice.endpoints.map((endpoint) => variants[indexes.get(endpoint) ?? -1]);
   }
 
-  /** Returns the items of an endpoint in one variant. New items that are transient (`frameOf`) are not cached. */
-  ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant, isTransient = false): readonly Item[] {
+  /**
+   * Returns the items of an endpoint in one variant. The items for the node on which the endpoint runs are not cached,
+   * because only this node needs them, and those of all nodes would double the memory.
+   */
+  ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant): readonly Item[] {
+    if (variant.isOnNode) return this.#encodeEndpoint(one, uses, variant);
     const variants = this.#variants[this.#slices.indexOf(one.slice)];
     const first = variants?.[one.index];
-    const key = endpointVariantKey(uses, variant);
+    const key = endpointVariantKey(uses, variant.isExtended);
     const cached = find(first, key);
     if (cached !== undefined) return cached;
-    const encoded = this.#encodeEndpoint(one, uses, variant, isTransient);
-    if (isTransient || variants === undefined) return encoded;
+    const encoded = this.#encodeEndpoint(one, uses, variant);
+    if (variants === undefined) return encoded;
     // Copying removes spare capacity: an array that has grown has room for 16 more elements, and there is one array per
     // endpoint.
     const items = encoded.slice();
@@ -75,19 +80,14 @@ export class ItemCache {
     return items;
   }
 
-  #encodeEndpoint(
-    one: MergedEndpoint,
-    uses: Uses,
-    { isExtended, isOnNode }: EndpointVariant,
-    isTransient: boolean,
-  ): readonly Item[] {
+  #encodeEndpoint(one: MergedEndpoint, uses: Uses, { isExtended, isOnNode }: EndpointVariant): readonly Item[] {
     const service = this.#service;
     const path = serviceKey(service);
     return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
       // A reader that ignores Scopes uses every endpoint for cluster IPs, so it gets only endpoints for cluster IPs.
       if (!isExtended && !endpoint.scopes.internal) return [];
       const section = endpoint.podName === "" ? anonymousSection : podSection;
-      return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isTransient)];
+      return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended))];
     });
   }
 }
@@ -116,9 +116,9 @@ interface EndpointVariant {
   readonly isOnNode: boolean;
 }
 
-/** *Shape:* one digit for the variant, then one for each use. */
-function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: EndpointVariant): string {
-  let key = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
+/** *Shape:* one digit for `isExtended`, then one for each use. */
+function endpointVariantKey(uses: Uses, isExtended: boolean): string {
+  let key = isExtended ? "1" : "0";
   for (const use of uses) key += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);
   return key;
 }

@@ -60,27 +60,23 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
   return node === undefined ? [] : [makeItem(nodeSection, nodeName, toBinary(NodeSchema, encodeNode(node)))];
 }
 
-/** Returns an item of a node view. For `isTransient`, see `frameOf`. */
-export function makeItem(section: number, path: string, bytes: Uint8Array, isTransient = false): Item {
-  const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes, isTransient);
+/** Returns an item of a node view. */
+export function makeItem(section: number, path: string, bytes: Uint8Array): Item {
+  const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes);
   return { section, path, frame, digest: undefined };
 }
 
 /** Returns the digest of an item of a node view, and caches it in the item. */
 export function digestOf(item: Item): ItemDigest {
-  item.digest ??= uncachedDigestOf(item);
+  const { section, path, frame } = item;
+  item.digest ??= itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
   return item.digest;
-}
-
-/** Like {@link digestOf}, but for an item that is used only once. */
-export function uncachedDigestOf({ section, path, frame }: Item): ItemDigest {
-  return itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
 }
 
 /**
  * Adds items to the digest of a set of items, or removes them. Both are the same operation, because the digest is an
  * exclusive or.
  */
-export function toggleDigests(digest: bigint, items: readonly Item[], digestOfItem = digestOf): bigint {
-  return items.reduce((sum, item) => sum ^ digestOfItem(item).hash, digest);
+export function toggleDigests(digest: bigint, items: readonly Item[]): bigint {
+  return items.reduce((sum, item) => sum ^ digestOf(item).hash, digest);
 }

@@ -59,7 +59,7 @@ const noOverlay: Overlay = { shared: [], ...noDiff };
  */
 export function overlaysOf(snapshot: Snapshot, target: ViewTarget): readonly Overlay[] {
   const keys = [...ownServices(snapshot, target.node.name)];
-  const overlays = keys.map((key) => serviceOverlay(snapshot, key, target, true));
+  const overlays = keys.map((key) => serviceOverlay(snapshot, key, target));
   return target.request.wantsNode ? [...overlays, nodeOverlay(snapshot, target)] : overlays;
 }
 
@@ -69,12 +69,11 @@ export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
 }
 
 /**
- * Returns the overlay of the Service with this key; an empty one if the view does not include it. For `isTransient`,
- * see `frameOf`.
+ * Returns the overlay of the Service with this key; an empty one if the view does not include it.
  *
  * *Cost:* proportional to the node's own endpoints of the Service, once the items of the class exist.
  */
-export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarget, isTransient: boolean): Overlay {
+export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarget): Overlay {
   const { node, viewClass } = target;
   const { isExtended } = viewClass;
   const state = serviceAt(snapshot, key, viewClass);
@@ -90,7 +89,7 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   for (const [index, one] of endpoints.entries()) {
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
     const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
-    const items = cache.ofEndpoint(one, uses[index] ?? [], variant, isTransient);
+    const items = cache.ofEndpoint(one, uses[index] ?? [], variant);
     if (items === inClass) continue;
     removed.push(...inClass);
     added.push(...items);

@@ -1,6 +1,6 @@
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import { type Frame, resetFrame } from "../../items/frames.ts";
-import { type Item, nodeViewOrder, toggleDigests, uncachedDigestOf } from "../../items/item.ts";
+import { type Item, nodeViewOrder, toggleDigests } from "../../items/item.ts";
 import { itemAt, nodeOverlay, type Overlay, overlaysOf, serviceOverlay } from "../../items/overlay.ts";
 import { deletedItems, diffItems, findItem, type ItemsDiff, isSameItem, noDiff } from "../../items/service-items.ts";
 import { changedOwners, serviceAt, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
@@ -102,10 +102,7 @@ function overlayDiffs(
     const changed = ofBoth.flatMap(({ removed, added }) => [...removed, ...added]);
     if (changed.length > 0) diffs.push({ key, before: old, after: now, changed });
   };
-  // The items are not transient, because the next change compares the overlay of `snapshot` again.
-  for (const key of keys ?? []) {
-    add(key, serviceOverlay(before, key, target, false), serviceOverlay(snapshot, key, target, false));
-  }
+  for (const key of keys ?? []) add(key, serviceOverlay(before, key, target), serviceOverlay(snapshot, key, target));
   if (hasNode) add("", nodeOverlay(before, target), nodeOverlay(snapshot, target));
   return diffs;
 }
@@ -198,9 +195,8 @@ class OverlaysDigest {
   reset(snapshot: Snapshot, target: ViewTarget, overlays: readonly Overlay[]): void {
     this.#snapshot = snapshot;
     this.#target = target;
-    // Added items are transient here (see `overlaysOf`), so there is no use in caching their digests.
     this.#digest = overlays.reduce(
-      (digest, { removed, added }) => toggleDigests(toggleDigests(digest, removed), added, uncachedDigestOf),
+      (digest, { removed, added }) => toggleDigests(toggleDigests(digest, removed), added),
       0n,
     );
   }

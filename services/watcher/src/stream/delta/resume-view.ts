@@ -1,6 +1,6 @@
 import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
 import { keepFrame } from "../../items/frames.ts";
-import { digestOf, uncachedDigestOf } from "../../items/item.ts";
+import { digestOf } from "../../items/item.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
@@ -60,7 +60,7 @@ export function resumeView(
       }
       const added = overlays
         .flatMap((overlay) => overlay.added)
-        .filter((item) => missing.has(uncachedDigestOf(item).bucket));
+        .filter((item) => missing.has(digestOf(item).bucket));
       const replaced = new Set(added.map(({ path }) => path));
       const deleted = overlays
         .flatMap(({ removed }) => removed)
@@ -83,7 +83,7 @@ export function viewBuckets(
   const digests = classIndex(snapshot, target.viewClass).digests.copy();
   for (const { removed, added } of overlays) {
     for (const item of removed) digests.toggle(digestOf(item));
-    for (const item of added) digests.toggle(uncachedDigestOf(item));
+    for (const item of added) digests.toggle(digestOf(item));
   }
   return digests;
 }
