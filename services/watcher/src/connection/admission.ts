@@ -9,7 +9,7 @@ import type { RefusalReason, Refusals, resolveLimits } from "./limits.ts";
  * | Class | Calls | Limit |
  * |---|---|---|
  * | `nodes` | streams and position checks of nodes and relays with a right | `maxCalls` |
- * | `people` | other calls of clients with a right: inspection, views, reflection | `maxQueries` |
+ * | `people` | other calls of clients with a right: inspection, reflection | `maxQueries` |
  * | `open` | calls of clients without any right, and health watches, which have no end | `maxQueries` |
  * | `probes` | single health checks, which need no right | a quarter of `maxCalls` |
  * | `unproven` | calls whose token is being checked, before they get another class | a quarter of `maxCalls` |

@@ -1,4 +1,4 @@
-import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import {
   BatchOpSchema,
@@ -75,16 +75,6 @@ export function syncFrame(fields: MessageInitShape<typeof EmptyOpSchema> = {}): 
 
 export function messageIn(frame: Frame): Uint8Array {
   return frame.subarray(frameHeaderBytes);
-}
-
-/** Yields the operations in a buffer that consists of whole frames. */
-export function* opsIn(frames: Frame): Iterable<OpItem> {
-  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
-  for (let offset = 0; offset < frames.length; ) {
-    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
-    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
-    offset = end;
-  }
 }
 
 /**

@@ -58,9 +58,7 @@ export function resumeView(
         const endpoints = target.request.takesBatches ? bucket.endpoints : bucket.plainEndpoints;
         if (endpoints.length > 0) yield endpoints;
       }
-      const added = overlays
-        .flatMap((overlay) => overlay.added)
-        .filter((item) => missing.has(digestOf(item).bucket));
+      const added = overlays.flatMap((overlay) => overlay.added).filter((item) => missing.has(digestOf(item).bucket));
       const replaced = new Set(added.map(({ path }) => path));
       const deleted = overlays
         .flatMap(({ removed }) => removed)

@@ -6,7 +6,6 @@ import {
   HealthCheckResponse_ServingStatus as Status,
 } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
-import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
@@ -14,7 +13,6 @@ import { checkAnyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
 import type { WatchContext } from "../session/requests.ts";
 import { leaveKey, rightsKey } from "./connect-handler.ts";
-import { nodeViewService } from "./node-view.ts";
 import { addReflection } from "./reflection-service.ts";
 
 /** Returns a function that registers the services other than Watch. `stop` ends the calls that observe health. */
@@ -22,13 +20,12 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   // The health and reflection services also list the Sets services, but those are served by `makeGrpcWatch`.
   const apis = [
-    ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
+    ...(hasLocalApi ? [LocalSets] : []),
     ...(hasGlobalApi ? [GlobalSets] : []),
     PositionService,
     ...moreServices.map(({ service }) => service),
   ];
   return (router) => {
-    if (hasLocalApi) router.service(NodeViewService, nodeViewService(options));
     router.service(PositionService, positionService(options.subscribers.store));
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
@@ -46,7 +43,7 @@ export interface MoreService {
 /** The parts of the watcher that the services need, and options that select the services to register. */
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
-  /** True to serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
+  /** True to serve localv1 (`--local-api`). Default true. */
   readonly hasLocalApi?: boolean | undefined;
   /** True to serve globalv1 (`--globalv1-api`). Default true. */
   readonly hasGlobalApi?: boolean | undefined;
