@@ -193,7 +193,7 @@ export function stageNames({ spans }: Trace): readonly string[] {
   return [...new Set(spans.map(({ name }) => name))].sort();
 }
 
-export const watcherStages = ["change", "source.decode", "store.apply", "stream.send", "view.compute"];
+export const watcherStages = ["change", "source.decode", "store.apply", "stream.send"];
 export const backendStages = ["backend.apply", "backend.commit", "backend.receive", "backend.render", "backend.wait"];
 
 /** Stages on the path to a node, in order. */

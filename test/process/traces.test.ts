@@ -79,7 +79,7 @@ test("one change is one trace, from the file to both nodes, and its stages add u
   });
   for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
   const [stored] = trace.spans.filter(({ name }) => name === "store.apply");
-  for (const span of trace.spans.filter(({ name }) => name === "view.compute" || name === "stream.send")) {
+  for (const span of trace.spans.filter(({ name }) => name === "stream.send")) {
     expect(span.startMs).toBeGreaterThanOrEqual((stored?.endMs ?? Number.NaN) - 0.001);
     expect(span.attributes).toMatchObject({ "kpng.subscribers": 2 });
   }

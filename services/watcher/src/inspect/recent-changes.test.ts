@@ -37,7 +37,7 @@ function subscribe(nodeName: string): Subscriber {
 }
 
 function send(subscriber: Subscriber, after: number, revision = store.snapshot.revision): void {
-  subscriber.sent({ after, revision, computedAtMs: 0, byteCount: 1 });
+  subscriber.sent({ after, revision, byteCount: 1 });
 }
 
 function acknowledge(subscriber: Subscriber, applied: number, failed = 0, millis?: readonly number[]): void {

@@ -10,9 +10,8 @@ import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode, makeServiceView } from "../view/service-view.ts";
 
 /**
- * Computes the items of a node from scratch, without caches. The tests of `nodeProjection` and `Subscription` and
- * `test/process/reconstruction.test.ts` compare the incremental computation with it; separate, because all three need
- * it.
+ * Computes the items of a node from scratch, without caches. The tests of `nodeProjection` and
+ * `test/process/reconstruction.test.ts` compare the incremental computation with it.
  */
 export function* expectedItems(
   snapshot: Snapshot,

@@ -70,8 +70,7 @@ function firstOf<T>(values: Iterable<T>): readonly T[] {
 }
 
 /**
- * Records how long it took to compute and to send the views of a traced revision, as two spans for all subscribers
- * together.
+ * Records how long it took to send a traced revision to all subscribers, as one span.
  *
  * *Bound:* the traced revisions of the last half second. *Cost:* one comparison for each batch without a traced
  * revision.
@@ -89,13 +88,13 @@ export class TraceSends implements DeliveryFollower {
     this.#tracing = tracing;
   }
 
-  sent(_recipient: Recipient, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
+  sent(_recipient: Recipient, { after, revision, byteCount }: Delivery, sentAtMs: number): void {
     const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
     // A whole view (`after` 0) is sent because a stream begins, not because the cluster changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
     const sends = getOrMake(this.#sending, traced.revision, () => {
       this.#later(() => this.#end(traced));
-      return { computedAtMs, lastSentAtMs: sentAtMs, subscriberCount: 0, byteCount: 0 };
+      return { lastSentAtMs: sentAtMs, subscriberCount: 0, byteCount: 0 };
     });
     sends.lastSentAtMs = sentAtMs;
     sends.subscriberCount += 1;
@@ -106,25 +105,16 @@ export class TraceSends implements DeliveryFollower {
     const sends = this.#sending.get(revision);
     this.#sending.delete(revision);
     if (sends === undefined) return;
-    const { computedAtMs, lastSentAtMs: endMs, subscriberCount, byteCount } = sends;
-    const attributes = { "kpng.subscribers": subscriberCount };
-    recordSpan(this.#tracing, "view.compute", { parent, startMs, endMs: computedAtMs, attributes });
-    const sent = { ...attributes, "kpng.bytes": byteCount };
-    recordSpan(this.#tracing, "stream.send", {
-      kind: "producer",
-      parent,
-      startMs: computedAtMs,
-      endMs,
-      attributes: sent,
-    });
+    const { lastSentAtMs: endMs, subscriberCount, byteCount } = sends;
+    const attributes = { "kpng.subscribers": subscriberCount, "kpng.bytes": byteCount };
+    recordSpan(this.#tracing, "stream.send", { kind: "producer", parent, startMs, endMs, attributes });
   }
 }
 
-/** Time during which the sends of a revision share spans, in milliseconds. Later sends get their own spans. */
+/** Time during which the sends of a revision share a span, in milliseconds. Later sends get their own span. */
 const windowMs = 500;
 
 interface Sends {
-  readonly computedAtMs: number;
   lastSentAtMs: number;
   subscriberCount: number;
   byteCount: number;

@@ -20,8 +20,6 @@ export interface Projection {
 /** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
 export interface Changes {
   readonly isEmpty: boolean;
-  /** The only element of `frames`, if there is exactly one and it is already encoded. */
-  readonly only?: Frame | undefined;
   /**
    * Returns the frames, which are encoded while they are read, so that a whole view is never in memory at one time. At
    * each {@link pause}, other work may run first.
@@ -31,7 +29,7 @@ export interface Changes {
 
 /** Changes that are encoded in one frame. */
 export function changesOf(frame: Frame): Changes {
-  return frame.length === 0 ? noChanges : { isEmpty: false, only: frame, frames: () => [frame] };
+  return frame.length === 0 ? noChanges : { isEmpty: false, frames: () => [frame] };
 }
 
 /** The changes between two equal views. */

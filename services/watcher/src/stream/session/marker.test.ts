@@ -5,7 +5,6 @@ import { expect, test } from "vitest";
 import { messageIn } from "../../items/frames.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
-import { noChanges } from "../delta/projection.ts";
 import { Marker, markerTraces, syncMarker } from "./marker.ts";
 import { Subscribers } from "./subscribers.ts";
 
@@ -22,7 +21,7 @@ test("the marker of a first batch has the revision, the time and the position of
   const store = new Store({ now: () => 1_700_000_000_000.5 });
   store.replace({ services: [], slices: [], nodes: [] });
   const { snapshot, instance } = store;
-  const batch = { snapshot, before: undefined, changes: noChanges, computedAtMs: 0 };
+  const batch = { snapshot, before: undefined };
   const { frame } = syncMarker(batch, new Subscribers(store, new Registry()), true);
   const versions = { Services: 1n, Slices: 1n, Nodes: 1n };
   expect(fromBinary(OpItemSchema, messageIn(frame)).Op.value).toMatchObject({

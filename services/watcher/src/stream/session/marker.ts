@@ -3,9 +3,8 @@ import type { EmptyOpSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { encodePosition } from "@kpng/model/wire/local-message.ts";
 import { type Frame, syncFrame } from "../../items/frames.ts";
 import { Between } from "../../store/derived.ts";
-import { emptySnapshot, triggerTimes } from "../../store/snapshot.ts";
+import { emptySnapshot, type Snapshot, triggerTimes } from "../../store/snapshot.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
-import type { Batch } from "./rounds.ts";
 import type { Subscribers } from "./subscribers.ts";
 
 /**
@@ -21,6 +20,13 @@ export function syncMarker(batch: Batch, subscribers: Subscribers, toExtended: b
   // streams, but their number at the marker's first use will do until the next batch.
   if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
   return sharedMarker.of(before ?? emptySnapshot, snapshot, context);
+}
+
+/** The snapshots between which a subscriber advances. */
+export interface Batch {
+  readonly snapshot: Snapshot;
+  /** The previous snapshot of the subscriber; undefined if it did not have the view before. */
+  readonly before: Snapshot | undefined;
 }
 
 /** A sync marker that can be encoded with or without the digest of a view. */
@@ -99,7 +105,7 @@ const recentMs = 30_000;
  * this share of the nodes: the number that the newest trace asks for, divided by the number of open streams.
  */
 export function markerTraces(
-  { snapshot, before }: Pick<Batch, "snapshot" | "before">,
+  { snapshot, before }: Batch,
   openCount: number,
   nowMs: number,
 ): { readonly traceparents: readonly string[]; readonly tracedNodes: number } {

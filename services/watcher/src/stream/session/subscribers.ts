@@ -4,7 +4,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { Store } from "../../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
-import { Rounds, Subscription } from "./rounds.ts";
+import { Rounds } from "./rounds.ts";
 import { Scheduler } from "./scheduler.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 
@@ -31,7 +31,6 @@ export class Subscribers {
     this.rounds = new Rounds(store, scheduler);
     this.now = now;
     this.#context = {
-      rounds: this.rounds,
       metrics: makeStreamMetrics(registry, () => this.#open, now),
       followers: this.#followers,
       now,
@@ -86,7 +85,6 @@ export class Subscriber {
   readonly peer: string;
   /** Time at which the stream was opened, in milliseconds since 1970. */
   readonly openedAtMs: number;
-  readonly subscription: Subscription;
   readonly #context: SubscriberContext;
   nodeName = "";
   proxyName = "";
@@ -96,6 +94,8 @@ export class Subscriber {
   #isObserver: boolean;
   #sentRevision = 0;
   #sentAtMs = 0;
+  /** Newest revision that needed no batch; 0 if there is none. */
+  #skippedRevision = 0;
   #receivedRevision = 0;
   #acknowledgedRevision = 0;
   #hasAcknowledged = false;
@@ -114,7 +114,6 @@ export class Subscriber {
     this.peer = peer;
     this.#isObserver = isTool;
     this.openedAtMs = context.now();
-    this.subscription = new Subscription(context.rounds, context.now);
   }
 
   /** Makes the stream one of `Subscribers.open`. Has no effect if it already is. */
@@ -154,7 +153,7 @@ export class Subscriber {
 
   /** Newest revision for which nothing remains to be sent; 0 before the first batch. */
   get upToDateRevision(): number {
-    return this.#sentRevision === 0 ? 0 : Math.max(this.#sentRevision, this.subscription.quietRevision);
+    return this.#sentRevision === 0 ? 0 : Math.max(this.#sentRevision, this.#skippedRevision);
   }
 
   /**
@@ -228,6 +227,11 @@ export class Subscriber {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
     this.#context.updated();
+  }
+
+  /** Records that a revision needs no batch, because it does not change the view. */
+  skipped(revision: number): void {
+    this.#skippedRevision = revision;
   }
 
   sent(delivery: Delivery): void {
@@ -330,7 +334,6 @@ export class Subscriber {
 
 /** Objects that all subscribers share. */
 interface SubscriberContext {
-  readonly rounds: Rounds;
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];
   /** Returns fractional milliseconds since 1970. */
@@ -372,8 +375,6 @@ export interface Delivery {
   /** The revision that the subscriber had before; 0 for a whole view. */
   readonly after: number;
   readonly revision: number;
-  /** Time at which the changes were computed, in fractional milliseconds since 1970; 0 while no revision is traced. */
-  readonly computedAtMs: number;
   /** Size of the messages with their frame headers, in bytes. */
   readonly byteCount: number;
 }

@@ -2,8 +2,8 @@ import { ConnectError } from "@connectrpc/connect";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { type Changes, type Projection, pause } from "../delta/projection.ts";
-import { syncMarker } from "./marker.ts";
-import type { Batch, Rounds } from "./rounds.ts";
+import { type Batch, syncMarker } from "./marker.ts";
+import type { Rounds } from "./rounds.ts";
 import type { Scheduler } from "./scheduler.ts";
 import type { Subscriber, Subscribers } from "./subscribers.ts";
 
@@ -28,8 +28,8 @@ import type { Subscriber, Subscribers } from "./subscribers.ts";
  * 1. *First batch.* This is `Projection.whole` after Reset, or `resume` if the client sent digests of the view that it
  *    holds. Both are encoded while they are written, and other work runs in between; see `Scheduler`.
  * 2. *Batches.* While requested batches (credits) remain, the stream waits for the next round of `Rounds`, which wakes
- *    all settled streams with the same target snapshot. `Subscription` computes the difference from the snapshot that
- *    was last sent. A stream with pending writes does not take part; its changes are merged until the sink has drained.
+ *    all settled streams with the same target snapshot. The batch is the difference from the snapshot that was last
+ *    sent. A stream with pending writes does not take part; its changes are merged until the sink has drained.
  * 3. *Marker.* Each batch ends with a sync marker, which makes the client apply the batch. `syncMarker` collects the
  *    marker's content; the digest in it lets the client check the view that it holds.
  * 4. *Acknowledgement.* Clients report which revisions they have received and applied. `Subscriber` records these
@@ -58,6 +58,13 @@ export class WatchStream<Request> {
   #isFinished = false;
   /** The error with which the stream ends after the current batch. */
   #leaving: ConnectError | undefined;
+  /** The projection of the last batch; undefined before the first batch. */
+  #projection: Projection | undefined;
+  /**
+   * The last snapshot that the subscriber was sent, or that does not differ from it for this view. A stream that lags
+   * keeps it in memory, but shares all objects that have not been replaced since.
+   */
+  #snapshot: Snapshot | undefined;
   #batch: Batch | undefined;
   #frames: Iterator<Frame> | undefined;
   /** The newest frame; if it turns out to be the last one, it is written together with the marker. */
@@ -124,6 +131,7 @@ export class WatchStream<Request> {
     this.#state = "over";
     this.#rounds.cancelNext(this.#onRound);
     this.#release();
+    this.#snapshot = undefined;
     this.#batchRequest = undefined;
     this.#nextRequest = undefined;
     this.#options.subscriber.close();
@@ -189,10 +197,9 @@ export class WatchStream<Request> {
 
   /** Waits until the target snapshot is newer than the last one that was compared. */
   #await(): void {
-    const { subscriber } = this.#options;
     const { snapshot } = this.#rounds;
-    const isNew = this.#batchRequest?.projection !== subscriber.subscription.projection;
-    if (!snapshot.isSynced || (!isNew && snapshot.revision <= subscriber.subscription.revision)) {
+    const isNew = this.#batchRequest?.projection !== this.#projection;
+    if (!snapshot.isSynced || (!isNew && snapshot.revision <= (this.#snapshot?.revision ?? 0))) {
       this.#state = "waiting";
       this.#rounds.callNext(this.#onRound);
       return;
@@ -204,11 +211,16 @@ export class WatchStream<Request> {
   #advance(): void {
     const batchRequest = this.#batchRequest;
     if (this.#state !== "due" || batchRequest === undefined) return;
-    const { subscription } = this.#options.subscriber;
+    const { projection, resume = projection.whole } = batchRequest;
+    const { snapshot } = this.#rounds;
+    const before = projection === this.#projection ? this.#snapshot : undefined;
     try {
-      const batch = subscription.advance(batchRequest.projection, batchRequest.resume);
+      const changes = before === undefined ? resume(snapshot) : projection.between(before, snapshot);
+      this.#projection = projection;
+      this.#snapshot = snapshot;
       // The first batch of a view is sent even if the view is empty, because the client waits for its marker.
-      if (batch.before !== undefined && batch.changes.isEmpty) {
+      if (before !== undefined && changes.isEmpty) {
+        this.#options.subscriber.skipped(snapshot.revision);
         if (this.#nextRequest === undefined) {
           this.#await();
         } else {
@@ -218,15 +230,10 @@ export class WatchStream<Request> {
         }
         return;
       }
-      this.#batch = batch;
+      this.#batch = { snapshot, before };
       this.#state = "writing";
       this.#byteCount = 0;
-      this.#lastFrame = batch.changes.only;
-      if (this.#lastFrame !== undefined) {
-        this.#writeLast();
-        return;
-      }
-      this.#frames = batch.changes.frames()[Symbol.iterator]();
+      this.#frames = changes.frames()[Symbol.iterator]();
       this.#writeNext();
     } catch (error) {
       this.#end(ConnectError.from(error));
@@ -274,7 +281,7 @@ export class WatchStream<Request> {
     const [batchRequest, batch, lastFrame] = [this.#batchRequest, this.#batch, this.#lastFrame];
     if (batchRequest === undefined || batch === undefined) return;
     const digest = batchRequest.isExtended ? batchRequest.projection.digest?.(batch.snapshot) : undefined;
-    const { before, snapshot, computedAtMs } = batch;
+    const { before, snapshot } = batch;
     const marker = syncMarker(batch, subscribers, batchRequest.isExtended);
     let last = digest === undefined ? marker.frame : marker.withDigest(digest);
     // A large frame is not copied, because many streams share it, and a copy would belong to only one of them.
@@ -282,7 +289,7 @@ export class WatchStream<Request> {
     else if (lastFrame !== undefined) last = Buffer.concat([lastFrame, last]);
     const byteCount = this.#byteCount + last.length;
     // This must precede the write, because the acknowledgement may arrive before the write returns.
-    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
+    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, byteCount });
     this.#write(last);
     this.#release();
     // The digests of the subscriber are large and no longer needed.
