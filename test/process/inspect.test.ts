@@ -115,7 +115,7 @@ describe("over Connect, as curl calls", () => {
     ["ListSubscribers", { pageToken: "x" }, /invalid page_token/],
     ["ListChanges", { pageToken: "5." }, /invalid page_token/],
     ["Explain", { nodeName: "n1", destination: "10.96.0.1" }, /port is 0/],
-    ["Explain", { nodeName: "n1", destination: "ns/none", port: 80 }, /"ns\/none" is neither/],
+    ["Explain", { nodeName: "n1", destination: "none", port: 80 }, /"none" is neither/],
     [
       "Explain",
       { nodeName: "n1", destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" },

@@ -50,7 +50,7 @@ export {
 } from "./backend/run-backend.ts";
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
-export { readStateOptions, type StateOptions, stateOptions } from "./disk/view-keeper.ts";
+export { readStateFolder, stateOptions } from "./disk/view-keeper.ts";
 export { type ProgramEnd, type ProgramOptions, runProgram } from "./exec/run-program.ts";
 export type { InspectedRules } from "./inspect/backend-inspection.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";

@@ -5,7 +5,6 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
-import type { StateOptions } from "../disk/view-keeper.ts";
 import type { ProxyHealth } from "../observe/proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
@@ -58,11 +57,6 @@ export interface BackendContext {
   readonly tracing?: Tracing | undefined;
   /** Health in kube-proxy's terms, for a service proxy whose process serves health probes. `backendTask` updates it. */
   readonly proxyHealth?: ProxyHealth | undefined;
-  /**
-   * Where the last view is saved, for a start without a watcher. Undefined: `backendTask` saves nothing, and
-   * `proxyBackend` parses `stateOptions` itself.
-   */
-  readonly state?: StateOptions | undefined;
 }
 
 /** A backend in the form of a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. */
@@ -79,20 +73,15 @@ export interface BackendCommand {
   /** For a service proxy: kube-proxy's name for the mode, which `/proxyMode` returns, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
   /**
-   * Port on 127.0.0.1 for health, while the backend serves and `--healthz-bind-address` is not given. Undefined for
-   * none.
+   * Returns the port on 127.0.0.1 for health, if a run with these options serves and `--healthz-bind-address` is not
+   * given. Default: none.
    */
-  readonly healthPort?: number | undefined;
+  readonly healthPort?: ((options: ParsedOptions) => number | undefined) | undefined;
   /**
    * Returns true if the exit status of a run with these options is its result, as for `--diff`: the task sets
    * process.exitCode to 0 or 1, and any failure exits with 2. Default: false.
    */
   readonly exitStatusIsResult?: ((options: ParsedOptions) => boolean) | undefined;
-  /**
-   * True if the backend has `stateOptions`, which the process then parses. A function if the value depends on the
-   * options, because a run that only compares must not write.
-   */
-  readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**
    * Returns the task for the parsed options, whose names are commander's (`--callout-arg` is `calloutArg`). Errors:
    * ProcessError BAD_OPTION for invalid combinations.

@@ -62,6 +62,8 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly isDryRun?: boolean | undefined;
     /** Returns the rules for inspection (`--inspect-socket`). Default: no rules. */
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
+    /** Folder in which the last view is saved, for a start without a watcher. Default: none, nothing is saved. */
+    readonly stateFolder?: string | undefined;
     /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };
@@ -172,7 +174,7 @@ class ViewFeed {
 
   /** Offers each update from the watchers to the loop, until `signal` aborts. */
   async receive(signal: AbortSignal): Promise<void> {
-    const { nodeName, serviceProxyName = "", state, isDryRun: isObserver, wait = waitMs } = this.#options;
+    const { nodeName, serviceProxyName = "", stateFolder, isDryRun: isObserver, wait = waitMs } = this.#options;
     const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
     const { loop, metrics, connection, gate, acks, program } = this.#parts;
     const reportNode = observeKnownNode(this.#options);
@@ -181,7 +183,7 @@ class ViewFeed {
       if (kind === "lost" || kind === "refused") this.#lossReason = connectionState.reason;
       connection.report(connectionState);
     };
-    gate.hold(await readSavedPosition(state?.folder, nodeName, serviceProxyName));
+    gate.hold(await readSavedPosition(stateFolder, nodeName, serviceProxyName));
     // Batches are also read during syncs, so that changes are merged and a lost stream is noticed immediately.
     const follow = { ...this.#options, maxViewBytes, acks, gate, program, isObserver, onConnection, wait };
     for await (const update of followView(follow, signal)) {
@@ -197,10 +199,10 @@ class ViewFeed {
 
   /** Offers the saved view to the loop, unless a watcher answers in time. */
   async useSavedView(signal: AbortSignal): Promise<void> {
-    const { nodeName, serviceProxyName = "", state, isOnce = false, log, wait = waitMs } = this.#options;
+    const { nodeName, serviceProxyName = "", stateFolder: folder, isOnce = false, log, wait = waitMs } = this.#options;
     // With `isOnce`, the saved view would end the run before a watcher's view is applied.
-    if (state === undefined || isOnce) return;
-    const start = { state, nodeName, serviceProxyName, log, wait };
+    if (folder === undefined || isOnce) return;
+    const start = { folder, nodeName, serviceProxyName, log, wait };
     const update = await startFromDisk(start, AbortSignal.any([signal, this.#answered.signal]));
     if (update === undefined) return;
     this.#saved = update.view;
@@ -230,7 +232,7 @@ class ViewFeed {
 
 function makeKeeper(options: BackendTaskOptions, gate: ForwardGate): ViewKeeper | undefined {
   const { nodeName, serviceProxyName = "", log, metrics, wait } = options;
-  const folder = options.state?.folder;
+  const folder = options.stateFolder;
   if (folder === undefined) return undefined;
   return new ViewKeeper({
     folder,

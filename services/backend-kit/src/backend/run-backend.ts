@@ -16,7 +16,6 @@ import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 import { acceptConfigFile } from "../config/config-file.ts";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
-import { readStateOptions } from "../disk/view-keeper.ts";
 import { ProxyHealth, proxyObserveTasks } from "../observe/proxy-health.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
@@ -143,8 +142,8 @@ export interface PreparedBackend {
 }
 
 /**
- * Creates a backend and everything around it (connection to the watchers, health, metrics, folder of the saved view)
- * from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own options.
+ * Creates a backend and everything around it (connection to the watchers, health, metrics) from the parsed values of
+ * `connectionOptions`, `followOptions`, `statusServerOptions` and its own options.
  *
  * Errors: BAD_OPTION.
  */
@@ -152,12 +151,10 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   keepYoungGenerationSmall();
   growOldGenerationByHalf();
   const { log, health, metrics, tracing, tls, token } = parts;
-  const { keepsState = false } = backend;
-  const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
-  const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
-  const { proxyMode: mode, healthPort } = backend;
+  const mode = backend.proxyMode;
+  const healthPort = options.once === true ? undefined : backend.healthPort?.(options);
   const given = textOption(options, "healthzBindAddress");
-  const hasDefault = given === undefined && healthPort !== undefined && isKept && options.once !== true;
+  const hasDefault = given === undefined && healthPort !== undefined;
   const addresses = {
     healthzBindAddress: (hasDefault ? `127.0.0.1:${healthPort}` : given) || undefined,
     metricsBindAddress: textOption(options, "metricsBindAddress") || undefined,
@@ -186,7 +183,6 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     metrics,
     tracing,
     proxyHealth,
-    state,
     ...follow,
     inspectSocket: exitStatusIsResult ? undefined : follow.inspectSocket,
   };

@@ -122,7 +122,7 @@ function startBackend(address: string) {
   const clock = new ManualClock();
   const syncs = new Mailbox<SyncUpdate>();
   const onChanges = (update: SyncUpdate) => syncs.put(update);
-  return { clock, syncs, ...runBackendTask(address, { onChanges }, { state: { folder }, wait: clock.wait }) };
+  return { clock, syncs, ...runBackendTask(address, { onChanges }, { stateFolder: folder, wait: clock.wait }) };
 }
 
 const world = [putService("a/1"), putEndpoint("a/1/x"), putService("a/2")];

@@ -121,7 +121,7 @@ function countWrites(registry: Registry) {
 
 /** Options of {@link startFromDisk}. */
 interface StartFromDiskOptions {
-  readonly state: StateOptions;
+  readonly folder: string;
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly log: Log;
@@ -143,9 +143,7 @@ export async function startFromDisk(
   options: StartFromDiskOptions,
   answered: AbortSignal,
 ): Promise<ViewUpdate | undefined> {
-  const { state, nodeName, serviceProxyName, log, wait } = options;
-  const { folder } = state;
-  if (folder === undefined) return undefined;
+  const { folder, nodeName, serviceProxyName, log, wait } = options;
   await wait(watcherWaitMs, answered);
   if (answered.aborted) return undefined;
   const loaded = await loadView({ folder, nodeName, serviceProxyName }).catch((error: unknown) => {
@@ -171,7 +169,7 @@ export function afterSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   return { ...update, touched: new Set([...saved.services.keys(), ...update.touched]), isFirst: false };
 }
 
-/** Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). */
+/** Command-line options of backends that save their last view on disk. */
 export const stateOptions: readonly OptionSpec[] = [
   {
     flags: "--state-dir <folder>",
@@ -180,28 +178,22 @@ export const stateOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Parsed {@link stateOptions}. */
-export interface StateOptions {
-  /** Folder for the saved view and the known watchers; undefined to save nothing. */
-  readonly folder: string | undefined;
-}
-
 /**
- * Parses {@link stateOptions}; `none` and an empty value save nothing. Without `--state-dir`, the folder is
- * /var/lib/kpng/NAME if it is writable; otherwise nothing is saved, and a log line says so. A folder given by the
+ * Returns the folder that {@link stateOptions} name; undefined for `none` and an empty value. Without `--state-dir`, it
+ * is /var/lib/kpng/NAME if that is writable; otherwise nothing is saved, and a log line says so. A folder given by the
  * option is always used, even if it is not writable at the moment, because each save tries again and logs its errors.
  */
-export function readStateOptions(name: string, options: ParsedOptions, log: Log): StateOptions {
+export function readStateFolder(name: string, options: ParsedOptions, log: Log): string | undefined {
   const asked = textOption(options, "stateDir");
-  if (asked === "none" || asked === "") return { folder: undefined };
-  if (asked !== undefined) return { folder: asked };
+  if (asked === "none" || asked === "") return undefined;
+  if (asked !== undefined) return asked;
   const folder = join("/var/lib/kpng", name);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     accessSync(folder, constants.W_OK);
   } catch (error) {
     log.info("default state folder not writable: the view is not saved", { folder, reason: reasonOf(error) });
-    return { folder: undefined };
+    return undefined;
   }
-  return { folder };
+  return folder;
 }

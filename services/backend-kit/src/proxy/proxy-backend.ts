@@ -5,7 +5,7 @@ import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
-import { readStateOptions, stateOptions } from "../disk/view-keeper.ts";
+import { readStateFolder, stateOptions } from "../disk/view-keeper.ts";
 import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/local-addresses.ts";
 import { SyncRequests } from "../sync/sync-loop.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
@@ -29,10 +29,9 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
     description,
     examples,
     proxyMode,
-    healthPort,
+    healthPort: (options) => (selectedRuns(spec, options).length === 0 ? healthPort : undefined),
     options: proxyOptions(spec),
     exitStatusIsResult: (options) => options.diff === true,
-    keepsState: (options) => selectedRuns(spec, options).length === 0,
     makeTask: (options, context) => makeTask(spec, options, context),
   };
 }
@@ -143,8 +142,7 @@ function makeTask<Change extends RuleChange>(
     options,
     checkMs: isDry ? 0 : period(`${optionPrefix(proxyMode)}SyncPeriod`, 30_000),
     minIntervalMs: period(`${optionPrefix(proxyMode)}MinSyncPeriod`, 100),
-    // `prepareBackend` has parsed the state options; `kpng … to-local` has not.
-    state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),
+    stateFolder: isDry ? undefined : readStateFolder(name, options, log),
   });
 }
 
@@ -192,7 +190,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
     // A failure is also a result, and the comparison is not repeated after it.
     outcome = (await rules.sync(view, "all", { committing: () => undefined })).failure ?? {};
   };
-  const settings = { isOnce: true, isDryRun: true, state: undefined };
+  const settings = { isOnce: true, isDryRun: true };
   await backendTask({ ...context, ...settings, name: `${name}-diff`, onChanges }).run(signal);
   await rules.close();
   if (outcome === undefined) return;

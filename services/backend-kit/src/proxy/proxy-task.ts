@@ -8,7 +8,6 @@ import { runWithMain } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
-import type { StateOptions } from "../disk/view-keeper.ts";
 import { familyLabels, ProxyMetrics } from "../observe/proxy-metrics.ts";
 import type { PeriodicCheck } from "../sync/sync-loop.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
@@ -30,8 +29,8 @@ interface ProxyTaskOptions<Change extends RuleChange> {
   readonly checkMs: number;
   /** Minimum time between two syncs, in milliseconds. */
   readonly minIntervalMs: number;
-  /** Where the last view is saved; undefined to save nothing. */
-  readonly state: StateOptions | undefined;
+  /** See `BackendTaskOptions`. */
+  readonly stateFolder: string | undefined;
 }
 
 /**
@@ -47,7 +46,7 @@ export function proxyTask<Change extends RuleChange>(serve: ProxyTaskOptions<Cha
 
 /** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
 async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
+  const { name, proxy, host, context, options, checkMs, minIntervalMs, stateFolder } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;
   // Register this part first. If only the other, ready parts existed, the process would count as ready before its rules
@@ -97,7 +96,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
     check: checkMs === 0 ? undefined : driftCheck({ ...context, rules, intervalMs: checkMs }),
     requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
-    state,
+    stateFolder,
     isDryRun: !isCommitted,
     ruleSets: () => rules.inspect(),
   });

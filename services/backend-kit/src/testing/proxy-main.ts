@@ -2,7 +2,7 @@
 // every service proxy. It prints one line for each sync.
 import { backendTask } from "../backend/backend-task.ts";
 import { runBackendCommand } from "../backend/run-backend.ts";
-import { stateOptions } from "../disk/view-keeper.ts";
+import { readStateFolder, stateOptions } from "../disk/view-keeper.ts";
 
 await runBackendCommand({
   name: "test",
@@ -10,12 +10,12 @@ await runBackendCommand({
   options: [...stateOptions, { flags: "--masquerade-all", description: "is printed" }],
   examples: "",
   proxyMode: "iptables",
-  ...(process.env.HEALTH_PORT === undefined ? {} : { healthPort: Number(process.env.HEALTH_PORT) }),
-  keepsState: true,
+  healthPort: () => (process.env.HEALTH_PORT === undefined ? undefined : Number(process.env.HEALTH_PORT)),
   makeTask: (options, context) =>
     backendTask({
       ...context,
       name: "test",
+      stateFolder: readStateFolder("test", options, context.log),
       onChanges: ({ mode, view, isFromDisk }) => {
         const what = [mode, isFromDisk === true ? "disk" : "watcher", options.masqueradeAll === true ? "all" : "some"];
         process.stdout.write(`${what.join(" ")}: ${[...view.services.keys()].join(" ")}\n`);
