@@ -5,7 +5,7 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
 import { ServiceElements } from "./service-elements.ts";
 
-// What the rules do is tested by packets (test/kernel), and with random states (outcomes.slow.test.ts).
+// What the rules do is tested by packets (test/kernel).
 
 const here = endpoint("10.0.0.1", { isOnNode: true, use: { cluster: true, local: true } });
 const away = endpoint("10.0.1.1");
