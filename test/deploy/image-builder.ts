@@ -67,6 +67,12 @@ export async function startImageBuilder(folder: string): Promise<ImageBuilder> {
 async function makeBaseImage(folder: string, env: NodeJS.ProcessEnv): Promise<string> {
   const [amd64, arm64] = [join(folder, "amd64"), join(folder, "arm64")];
   const environment = fillBase(amd64);
+  // The Debian release of the Dockerfile's default, whichever this machine has.
+  await run("sh", [
+    "-c",
+    'find "$0" -name "*.list" -o -name "*.sources" | xargs sed -i s/bookworm/trixie/g',
+    join(amd64, "etc/apt"),
+  ]);
   // Builds run on this machine; from the other architecture they take this program.
   mkdirSync(join(arm64, "usr/local/bin"), { recursive: true });
   cpSync(join(fetchNode("arm64"), "bin/node"), join(arm64, "usr/local/bin/node"));

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { useScripts } from "@kpng/process/testing/use-scripts.ts";
 import { expect, test, vi } from "vitest";
-import { checkVersions } from "./run-nft.ts";
+import { applyNft, checkVersions } from "./run-nft.ts";
 
 /** Checks versions beside a program nft that prints `said` and exits with `status`. */
 function check(said: string, kernel: string, status = 0): Promise<string> {
@@ -28,6 +28,11 @@ test("an nft that fails is as unsupported as one that is too old", async () => {
   expect(await check("nftables v1.0.6 (Lester Gooch #5)", "6.1.0", 127)).toContain(
     "[NFT_UNSUPPORTED] nft --version failed",
   );
+});
+
+test("an nft that crashes is older than one that made a set of this node", async () => {
+  useScripts({ nft: "kill -SEGV $$" });
+  await expect(applyNft("")).rejects.toThrow("(killed by SIGSEGV): a set was made by a newer nft");
 });
 
 test.skipIf(!existsSync("/usr/sbin/nft"))("nft is found in /usr/sbin, which the PATH of `su` may lack", async () => {

@@ -41,7 +41,10 @@ async function runNft(
   }
   const lines = stdin.split("\n").length - 1;
   const input = stdin === "" ? "" : ` for ${lines} lines`;
-  const text = `${command.join(" ")} failed${input} (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
+  // nft 1.1.2 and newer store types of sets in a form that crashes older versions: kubernetes/kubernetes#136786.
+  const isCrash = end.kind === "killed" && end.signal === "SIGSEGV";
+  const detail = isCrash ? "a set was made by a newer nft; install nft 1.1.2 or newer here, too" : end.stderr.trim();
+  const text = `${command.join(" ")} failed${input} (${describeEnd(end, timeoutMs)}): ${detail}`;
   throw new BackendNftError(failure, text);
 }
 
