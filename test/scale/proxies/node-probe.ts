@@ -5,7 +5,7 @@ import { monotonicMs } from "../proc.ts";
 /**
  * Runs in the network namespace of a node, and prints a line of JSON for each change of the beacon.
  *
- * The *beacon* is the only Service with client affinity. Therefore the map `sticky_endpoints` has the address of its
+ * The *beacon* is the only Service with client affinity. Therefore the map `sticky_addresses` has the address of its
  * endpoint alone, and reading it costs the kernel nothing, however many Services there are. The benchmark counts in
  * the address.
  */
@@ -15,7 +15,7 @@ const nft = new NftablesConnection();
 async function readBeacon(): Promise<number | undefined> {
   const found: number[] = [];
   try {
-    for (const value of (await nft.readElements(table, "sticky_endpoints")).values()) {
+    for (const value of (await nft.readElements(table, "sticky_addresses")).values()) {
       const [, high = 0, middle = 0, low = 0] = Buffer.from(value, "latin1");
       found.push(high * 65_536 + middle * 256 + low);
     }

@@ -32,9 +32,9 @@ test("the rules of a Service with affinity and source ranges include its chains 
   const rules = fill({ "ns/sticky-2": 2 });
   const lines = rules.linesOf?.("ns/sticky-2") ?? [];
   const kinds = new Set(lines.map((line) => /^[a-z_]+?(?=_[0-9a-f]{16}| )/.exec(line)?.[0]));
-  const ofAffinity = ["sticky", "sticky_counts", "sticky_endpoints", "sticky_sets", "sticky_slots"];
+  const ofAffinity = ["sticky", "sticky_addresses", "sticky_counts", "sticky_sets", "sticky_slots"];
   expect([...kinds].sort()).toEqual(["firewall", "frontends", "ranges", "slots", ...ofAffinity]);
-  expect(lines.filter((line) => line.startsWith("sticky_endpoints"))).toHaveLength(2);
+  expect(lines.filter((line) => line.startsWith("sticky_addresses"))).toHaveLength(2);
   expect(lines.every((line) => line.includes(" # ns/sticky-2"))).toBe(true);
   expect(rules.count()).toBe(lines.length);
 });

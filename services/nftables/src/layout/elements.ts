@@ -23,7 +23,7 @@ export const sharedSets = [
   "sticky_sets",
   "sticky_counts",
   "sticky_slots",
-  "sticky_endpoints",
+  "sticky_addresses",
 ] as const;
 
 /** The name of one of the {@link sharedSets}. */
@@ -55,7 +55,7 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
   sticky_sets: "goto",
   sticky_counts: "jump",
   sticky_slots: "value",
-  sticky_endpoints: "value",
+  sticky_addresses: "value",
 };
 
 /**
@@ -179,7 +179,7 @@ export function unpackSet(value: number): PackedSet {
 }
 
 /**
- * The lowest id of an endpoint in `sticky_endpoints`, chosen so that an endpoint id is never mistaken for a packed set
+ * The lowest id of an endpoint in `sticky_addresses`, chosen so that an endpoint id is never mistaken for a packed set
  * id without its kind.
  */
 export const firstEndpointId = 0x8000_0000;

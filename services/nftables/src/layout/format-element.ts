@@ -35,13 +35,13 @@ const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
   sticky_sets: ["number"],
   sticky_counts: ["number"],
   sticky_slots: ["number", "index"],
-  sticky_endpoints: ["number"],
+  sticky_addresses: ["number", "number"],
 };
 
 /** Fields of the values of each map whose values are not a single number. */
 const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
   slots: ["address", "port"],
-  sticky_endpoints: ["address", "port"],
+  sticky_addresses: ["address", "port"],
 };
 
 /** Names of protocols as nft prints them. */

@@ -106,7 +106,7 @@ test("an endpoint has its id until each owner has released it", () => {
   const id = ids.add("set", endpoint);
   expect(ids.add("set", endpoint)).toBe(id);
   ids.release("set", endpoint);
-  expect(ids.get("set", endpoint)).toBe(id);
+  expect(ids.keyOf("set", endpoint)).toBe(`${id}${id}`);
   ids.release("set", endpoint);
-  expect(ids.get("set", endpoint)).toBeUndefined();
+  expect(ids.keyOf("set", endpoint)).toBeUndefined();
 });

@@ -162,6 +162,11 @@ export function setIdBytes(id: number): ElementBytes {
   return numberBytes(id * idFactor);
 }
 
+/** The key in `sticky_addresses` of an endpoint's id: the id twice (see the declaration of the map). */
+export function stickyKey(id: ElementBytes): ElementBytes {
+  return id + id;
+}
+
 interface OwnedId {
   readonly id: number;
   /** Number of calls to `add` not yet matched by a `release`. It is 2 while a Service is being replaced. */
@@ -195,14 +200,14 @@ export class EndpointIds {
     this.#ids.set(name, owned);
     owned.owners += 1;
     const bytes = numberBytes(owned.id);
-    this.#table.put("sticky_endpoints", bytes, endpoint);
+    this.#table.put("sticky_addresses", stickyKey(bytes), endpoint);
     return bytes;
   }
 
-  /** Returns the id of an endpoint of a set, as {@link add} did; undefined if it has none. */
-  get(set: string, endpoint: ElementBytes): ElementBytes | undefined {
+  /** Returns the key in `sticky_addresses` of an endpoint of a set; undefined if it has none. */
+  keyOf(set: string, endpoint: ElementBytes): ElementBytes | undefined {
     const owned = this.#ids.get(`${set} ${endpoint}`);
-    return owned === undefined ? undefined : numberBytes(owned.id);
+    return owned === undefined ? undefined : stickyKey(numberBytes(owned.id));
   }
 
   release(set: string, endpoint: ElementBytes): void {
@@ -213,7 +218,7 @@ export class EndpointIds {
     if (owned.owners > 0) return;
     this.#ids.delete(name);
     this.#taken.delete(owned.id);
-    this.#table.delete("sticky_endpoints", numberBytes(owned.id));
+    this.#table.delete("sticky_addresses", stickyKey(numberBytes(owned.id)));
   }
 
   #newId(name: string): number {

@@ -24,6 +24,7 @@ import {
   unpackSet,
 } from "../layout/elements.ts";
 import { formatElement } from "../layout/format-element.ts";
+import { stickyKey } from "./endpoint-sets.ts";
 import { ServiceElements } from "./service-elements.ts";
 
 /**
@@ -86,7 +87,9 @@ class TableWalk {
     return Array.from({ length: size }, (_, slot) => {
       const key = at + numberBytes(slot);
       const endpoint =
-        count > 0 ? this.#value("slots", key) : this.#value("sticky_endpoints", this.#value("sticky_slots", key) ?? "");
+        count > 0
+          ? this.#value("slots", key)
+          : this.#value("sticky_addresses", stickyKey(this.#value("sticky_slots", key) ?? ""));
       return endpoint ?? expect.fail(`no endpoint in slot ${slot} of set ${id}`);
     }).flatMap((endpoint) => {
       const bytes = endpoint.slice(0, -4);

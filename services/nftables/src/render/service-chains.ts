@@ -34,7 +34,7 @@ export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
 /**
  * Renders the chain that sends a client to the same endpoint each time.
  *
- * A client gets its remembered endpoint again if this endpoint still has an id in `sticky_endpoints`. An endpoint that
+ * A client gets its remembered endpoint again if this endpoint still has an id in `sticky_addresses`. An endpoint that
  * is removed loses its id in the same transaction, so no new connection goes there. All other clients get a random
  * endpoint, which is remembered. If the map of clients is full, `update` fails and evaluation of its rule ends; the
  * connection then goes to a random endpoint that is not remembered. The sets for policy Cluster and policy Local have
@@ -53,7 +53,7 @@ export function renderStickyChain(
   const hash = setHash(port, set);
   const clients = clientMap(family, hash, affinitySeconds, maxClients);
   const setId = `meta priority set ${packSet({ kind: "plain", id, count: 0 })}`;
-  const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
+  const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority . meta priority map @sticky_addresses`;
   return {
     name: `sticky_${hash}`,
     sets: [clients.set],

@@ -3,6 +3,7 @@ import { planNode } from "@kpng/service-plan/plan-node.ts";
 import { onRandomStates, plansOf, type RandomState, randomState } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
 import { numberBytes, packed, readNumber, sharedSets, unpackSet } from "../layout/elements.ts";
+import { stickyKey } from "./endpoint-sets.ts";
 import { ServiceElements } from "./service-elements.ts";
 
 const frontendMaps = ["frontends", "local_frontends", "nodeports", "local_nodeports"] as const;
@@ -17,7 +18,7 @@ function lookups({ table }: ServiceElements): readonly string[] {
     for (const [key, value] of table.elements(map)) {
       const { kind, id, count } = unpackSet(readNumber(value));
       const at = numberBytes(id * (packed.countMask + 1));
-      const sticky = slotsOf("sticky_slots", id).map((endpoint) => table.elements("sticky_endpoints").get(endpoint));
+      const sticky = slotsOf("sticky_slots", id).map((id) => table.elements("sticky_addresses").get(stickyKey(id)));
       const leads =
         count === 0
           ? [table.elements("sticky_sets").get(at), table.elements("sticky_counts").get(at), ...sticky.toSorted()]

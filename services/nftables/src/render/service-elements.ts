@@ -195,8 +195,8 @@ export class ServiceElements {
     for (const { set, key, comment } of elements) yield { set, key, owner: comment ?? service };
     for (const owner of sets) for (const slot of this.#sets.slotsOf(owner)) yield { ...slot, owner };
     for (const [owner, endpoint] of stickyEndpoints) {
-      const key = this.#ids.get(owner, endpoint);
-      if (key !== undefined) yield { set: "sticky_endpoints", key, owner };
+      const key = this.#ids.keyOf(owner, endpoint);
+      if (key !== undefined) yield { set: "sticky_addresses", key, owner };
     }
   }
 

@@ -137,6 +137,8 @@ function slotsDeclaration(family: Family): string {
  * Returns the definitions of the sets and maps that all Services share.
  *
  * They use `typeof`: a set that nft 1.1.2 or newer declares by `type` crashes an older nft that reads it, whoever runs it.
+ * The exception is a map whose keys and values both have several fields. `sticky_addresses` is one, with the id of the
+ * endpoint twice as its key, because nft refuses a `dnat` to the values of a map that was declared by `typeof`.
  */
 function renderSets(family: Family): readonly string[] {
   const address = `${ipOf(family)} daddr`;
@@ -159,7 +161,7 @@ function renderSets(family: Family): readonly string[] {
     `map sticky_sets { typeof ${id} : verdict; }`,
     `map sticky_counts { typeof ${id} : verdict; }`,
     `map sticky_slots { typeof ${id} . numgen random mod 65536 : ${id}; }`,
-    `map sticky_endpoints { typeof ${id} : ${address} . th dport; }`,
+    `map sticky_addresses { type classid . classid : ${family === "v4" ? "ipv4_addr" : "ipv6_addr"} . inet_service; }`,
   ];
 }
 
