@@ -6,9 +6,9 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { type SharedSet, sharedSets } from "../layout/elements.ts";
 import { describeFrontend, formatElement } from "../layout/format-element.ts";
 import type { SetElement } from "../netlink/transaction.ts";
-import { readOwnObjects, readRules } from "../read/read-table.ts";
+import { differentChains, readOwnObjects, readRules } from "../read/read-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { ipOf, natHook } from "../render/skeleton.ts";
+import { ipOf, renderHooks } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
 /** The rules of one IP family, in one nftables table. */
@@ -55,15 +55,14 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 
   /**
-   * Whether packets reach the table. The base chains are the last to be installed in a first load, so their presence
-   * shows that the load was completed.
+   * Whether packets reach the table through every base chain. The base chains are the last to be installed in a first
+   * load, so their presence shows that the load was completed.
    */
   async isInstalled(): Promise<boolean> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
-    const present = await readOwnObjects(connection, id);
-    if (present === undefined || present.altered.includes(natHook)) return false;
-    return (await readRules(connection, id)).has(natHook);
+    if ((await readOwnObjects(connection, id)) === undefined) return false;
+    return differentChains(renderHooks(id), await readRules(connection, id)).length === 0;
   }
 
   async close(): Promise<void> {

@@ -58,7 +58,8 @@ interface InstalledTable {
   readonly frame: RenderedFrame;
 }
 
-const noObjects: PresentTable["objects"] = { chains: [], sets: [] };
+/** The objects of a table that does not exist. */
+export const noObjects: PresentTable["objects"] = { chains: [], hooks: new Map(), sets: [] };
 
 /**
  * Size of a transaction in the first load, in bytes. Smaller transactions take longer in total, larger ones need more
@@ -167,7 +168,7 @@ export class NftTable {
     const present = await readOwnObjects(connection, this.#id);
     const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id);
     const installed = await readElements(connection, this.#id, present?.shared ?? new Set());
-    if (present?.altered.length === 0 && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
+    if (present !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
       await putAll(this.#elements, plan);
       await this.#elements.table.compareWith(installed);
       return await this.#commitInUse(committing);
@@ -175,7 +176,7 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
     await fillElements(this.#elements, plan, installed);
     committing();
-    return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before, present?.altered);
+    return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before);
   }
 
   /** Compares the table with its desired contents and repairs it; calls `committing` before the first change. */
@@ -185,7 +186,7 @@ export class NftTable {
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
     const present = await readOwnObjects(connection, this.#id);
-    if (present?.altered.length !== 0 || !this.#hasRules(await readRules(connection, this.#id))) {
+    if (present === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
       return await this.syncAll(plan, committing);
     }
     const { table } = this.#elements;
@@ -205,12 +206,7 @@ export class NftTable {
   }
 
   /** Writes all fixed rules, and the elements that differ from those in the kernel. */
-  async #install(
-    frame: RenderedFrame,
-    present: PresentTable,
-    before: RulesByChain,
-    altered: readonly string[] = [],
-  ): Promise<TableChange> {
+  async #install(frame: RenderedFrame, present: PresentTable, before: RulesByChain): Promise<TableChange> {
     const { connection } = this.#options;
     this.#installed = undefined;
     await applyNft(frame.skeleton);
@@ -228,14 +224,13 @@ export class NftTable {
     // them again.
     const commands = `${frame.skeleton}${this.#renderPicks(picks)}${additions}${last}`;
     if (differentChains(commands, rules).length === 0) this.#installed = { picks, rules, frame };
-    const changed = new Set([...altered, ...compareRules(before, rules)]);
-    return { elements, chains: [...changed].sort() };
+    return { elements, chains: compareRules(before, rules) };
   }
 
   #renderFrame({ node }: FamilyPlan): RenderedFrame {
     const { table, masqueradeBit } = this.#options;
     const options = { node, table, masqueradeBit };
-    const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
+    const [skeleton, hooks] = [renderSkeleton(options), renderHooks(this.#id)];
     return { skeleton, hooks, text: skeleton + hooks };
   }
 

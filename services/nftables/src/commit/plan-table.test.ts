@@ -32,6 +32,7 @@ const frame = {
 test("a full sync empties the base chains before it deletes chains of others, to which rules there may lead", async () => {
   const objects = {
     chains: ["services", "nat_prerouting", "pick_2", "foreign"],
+    hooks: new Map([["nat_prerouting", "type nat hook prerouting priority -100;"]]),
     sets: [
       { kind: "map", name: "frontends" },
       { kind: "map", name: "foreign_map" },

@@ -47,7 +47,7 @@ export interface Frame {
 
 /** The table in the kernel before a full sync. */
 export interface PresentTable {
-  readonly objects: Pick<OwnObjects, "chains" | "sets">;
+  readonly objects: Pick<OwnObjects, "chains" | "hooks" | "sets">;
   readonly elements: InstalledElements;
 }
 
@@ -64,7 +64,8 @@ export async function planInstall(elements: ServiceElements, present: PresentTab
   const picks = new Set([...known, ...neededPicks(table.newValues())]);
   for (const name of picks) putPick(elements, name);
   const fixed = new Set([...picks, ...frameChains(frame)]);
-  const last = `${frame.hooks}${chains.hooks()}${chains.removalsOf(objects.chains, objects.sets, fixed)}`;
+  const hooks = replaceHooks(`${frame.hooks}${chains.hooks()}`, objects);
+  const last = `${hooks}${chains.removalsOf(objects.chains, objects.sets, fixed)}`;
   return { picks, additions: chains.additions(), elements: table.changes(), last };
 }
 
@@ -75,6 +76,15 @@ export function planChange(elements: ServiceElements, installed: ReadonlySet<str
   for (const name of picks) putPick(elements, name);
   const last = `${chains.hooks()}${chains.removals()}`;
   return { picks, additions: chains.additions(), elements: table.changes(), last };
+}
+
+/** Deletes base chains that have another hook before they are added: the kernel does not change the hook of a chain. */
+function replaceHooks(commands: string, { chains, hooks }: PresentTable["objects"]): string {
+  return commands.replace(/^add chain (\S+ \S+ (\S+)) \{ (.*) \}$/gm, (addition, chain, name, hook) =>
+    !chains.includes(name) || hooks.get(name) === hook
+      ? addition
+      : `flush chain ${chain}\ndelete chain ${chain}\n${addition}`,
+  );
 }
 
 function frameChains({ skeleton, hooks }: Frame): readonly string[] {

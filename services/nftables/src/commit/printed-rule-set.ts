@@ -6,7 +6,7 @@ import { differentChains, type RulesByChain, readElements, readOwnObjects, readR
 import { ServiceElements } from "../render/service-elements.ts";
 import { renderHooks, renderSkeleton } from "../render/skeleton.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-rule-set.ts";
-import type { NftTableOptions, TableChange } from "./nft-table.ts";
+import { type NftTableOptions, noObjects, type TableChange } from "./nft-table.ts";
 import { type Frame, fillElements, planChange, planInstall, renderPick, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
@@ -72,12 +72,12 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const installed = await readElements(connection, id, present?.shared ?? new Set());
     await fillElements(elements, plan, installed);
     const options = { node: plan.node, table, masqueradeBit };
-    const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(options) };
-    const objects = present ?? { chains: [], sets: [] };
+    const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(id) };
+    const objects = present ?? noObjects;
     const change = await planInstall(elements, { objects, elements: installed }, frame);
     this.#planned = { elements, picks: new Set(change.picks) };
     const rules = present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
-    return this.#print(stages, "full", elements, change, { ...frame, rules, altered: present?.altered ?? [] });
+    return this.#print(stages, "full", elements, change, { ...frame, rules });
   }
 
   /** Prints a plan as nft commands, and from then on treats it as carried out. */
@@ -86,12 +86,12 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     mode: "full" | "partial",
     elements: ServiceElements,
     plan: TablePlan,
-    { skeleton, hooks, rules, altered }: FrameDifference = { skeleton: "", hooks: "", rules: new Map(), altered: [] },
+    { skeleton, hooks, rules }: FrameDifference = { skeleton: "", hooks: "", rules: new Map() },
   ): NftChange {
     const { family, table, print } = this.#options;
     const change: TableChange = {
       elements: plan.elements,
-      chains: [...new Set([...altered, ...differentChains(skeleton + hooks, rules)])],
+      chains: differentChains(skeleton + hooks, rules),
     };
     const picks = [...plan.picks].map((name) => renderPick({ family, name: table }, name)).join("");
     const puts = formatTransaction(family, change, table);
@@ -109,6 +109,4 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
 /** The rules that do not depend on Services, and the installed rules. */
 interface FrameDifference extends Frame {
   readonly rules: RulesByChain;
-  /** See `TableObjects`. */
-  readonly altered: readonly string[];
 }

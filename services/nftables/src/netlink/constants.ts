@@ -66,7 +66,13 @@ export const set = { table: 1, name: 2, flags: 3 } as const;
 export const mapFlag = 8;
 
 /** NFTA_CHAIN_*. */
-export const chain = { table: 1, name: 3, policy: 5 } as const;
+export const chain = { table: 1, name: 3, hook: 4, policy: 5, type: 7 } as const;
+
+/** NFTA_HOOK_*. */
+export const hook = { number: 1, priority: 2 } as const;
+
+/** Names of the hooks of tables ip and ip6, by number (NF_INET_*). */
+export const hookNames = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 
 /** NF_ACCEPT. */
 export const acceptPolicy = 1;

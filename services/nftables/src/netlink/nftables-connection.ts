@@ -1,15 +1,7 @@
 import { constants } from "node:os";
 import { getSystemErrorName, isDeepStrictEqual } from "node:util";
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
-import {
-  acceptPolicy,
-  elementList,
-  flags,
-  generationId,
-  messageType,
-  nftables,
-  rule as ruleAttribute,
-} from "./constants.ts";
+import { elementList, flags, generationId, messageType, nftables, rule as ruleAttribute } from "./constants.ts";
 import { forEachAttribute, NetlinkWriter, nfnetlinkHeaderBytes, readMessages } from "./messages.ts";
 import { BackendNftError, NetlinkSocket } from "./netlink-socket.ts";
 import { readChain, readElementList, readRule, readSet, readTable, type TableObjects } from "./read-objects.ts";
@@ -200,10 +192,10 @@ export class NftablesConnection {
       };
       return { result, take };
     });
-    const isAltered = (policy: number | undefined): boolean =>
-      policy !== undefined && (found.isDormant || policy !== acceptPolicy);
-    const altered = chains.filter(({ policy }) => isAltered(policy));
-    return { chains: chains.map(({ name }) => name), altered: altered.map(({ name }) => name), sets };
+    const hooks = found.isDormant
+      ? []
+      : chains.flatMap(({ name, hook }) => (hook === undefined ? [] : [[name, hook] as const]));
+    return { chains: chains.map(({ name }) => name), hooks: new Map(hooks), sets };
   }
 
   close(): void {

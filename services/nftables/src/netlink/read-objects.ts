@@ -1,11 +1,14 @@
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
+  acceptPolicy,
   chain as chainAttribute,
   data,
   dormantFlag,
   element,
   elementList,
   expression,
+  hook,
+  hookNames,
   listItem,
   mapFlag,
   rule as ruleAttribute,
@@ -18,8 +21,11 @@ import { forEachAttribute } from "./messages.ts";
 /** Names of the chains and sets of a table. */
 export interface TableObjects {
   readonly chains: readonly string[];
-  /** Base chains that no packet passes, because the table is dormant, or whose policy is not "accept". */
-  readonly altered: readonly string[];
+  /**
+   * Hook and policy of each base chain, as nft writes them; none if the table is dormant, because then no packet passes
+   * its chains. *Shape:* `type nat hook prerouting priority -100; policy accept;`.
+   */
+  readonly hooks: ReadonlyMap<string, string>;
   readonly sets: readonly { readonly kind: "set" | "map"; readonly name: string }[];
 }
 
@@ -33,20 +39,31 @@ export function readTable(bytes: Buffer): { readonly name: string; readonly isDo
   return { name, isDormant };
 }
 
-/** Decodes a message that describes a chain. The policy is undefined unless it is a base chain. */
+/** Decodes a message that describes a chain. `hook` is that of {@link TableObjects}; undefined unless it is a base chain. */
 export function readChain(bytes: Buffer): {
   readonly table: string;
   readonly name: string;
-  readonly policy: number | undefined;
+  readonly hook: string | undefined;
 } {
   const names = { table: "", name: "" };
-  let policy: number | undefined;
+  let [kind, at, policy] = ["", "", ""];
   forEachAttribute(bytes, (type, value) => {
     if (type === chainAttribute.table) names.table = readText(value);
     else if (type === chainAttribute.name) names.name = readText(value);
-    else if (type === chainAttribute.policy) policy = value.readUInt32BE(0);
+    else if (type === chainAttribute.type) kind = readText(value);
+    else if (type === chainAttribute.hook) at = readHook(value);
+    else if (type === chainAttribute.policy) policy = value.readUInt32BE(0) === acceptPolicy ? "accept" : "drop";
   });
-  return { ...names, policy };
+  return { ...names, hook: at === "" ? undefined : `type ${kind} ${at}; policy ${policy};` };
+}
+
+function readHook(bytes: Buffer): string {
+  let [name, priority] = ["", 0];
+  forEachAttribute(bytes, (type, value) => {
+    if (type === hook.number) name = hookNames[value.readUInt32BE(0)] ?? "";
+    else if (type === hook.priority) priority = value.readInt32BE(0);
+  });
+  return `hook ${name} priority ${priority}`;
 }
 
 /** Decodes a message that describes a set or map. */

@@ -39,7 +39,7 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
   }
   return {
     chains: objects.chains,
-    altered: objects.altered,
+    hooks: objects.hooks,
     // A set whose name begins with "__" is anonymous; it belongs to one rule and is deleted with it.
     sets: objects.sets.filter(({ name }) => !name.startsWith("__")),
     shared: new Set(sharedSets.filter((shared) => objects.sets.some(({ name }) => name === shared))),
@@ -97,7 +97,10 @@ export function idsOfSlots(slots: ReadonlyMap<ElementBytes, ElementValue>): Read
   return new Set(slots.keys().map((key) => unpackSet(readNumber(key)).id));
 }
 
-/** The rules of each non-empty chain, keyed by its name, as `readRules` returns them. */
+/**
+ * The rules of each non-empty chain, keyed by its name, as `readRules` returns them. The hook of a base chain counts as its
+ * first rule (see `TableObjects`).
+ */
 export type RulesByChain = ReadonlyMap<string, readonly string[]>;
 
 /**
@@ -110,30 +113,42 @@ export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[
 }
 
 /**
- * Returns the names of chains that have a different number of rules in `commands` than in the kernel. The rules
- * themselves cannot be compared, because the kernel lists them in another form. As in {@link readRules}, the elements of a
- * set of source ranges count as one more rule of the chain with the same name.
+ * Returns the names of chains that have another hook or a different number of rules in `commands` than in the kernel. The
+ * rules themselves cannot be compared, because the kernel lists them in another form. As in {@link readRules}, the elements
+ * of a set of source ranges count as one more rule of the chain with the same name.
  */
 export function differentChains(commands: string, rules: RulesByChain): readonly string[] {
+  const hooks = hooksIn(commands);
   const desired = new Map<string, number>();
-  for (const [, name = ""] of commands.matchAll(/^add (?:rule|element) \S+ \S+ (\S+)/gm)) {
+  for (const [, name = ""] of commands.matchAll(/^add (?:rule|element|chain(?=.* \{)) \S+ \S+ (\S+)/gm)) {
     desired.set(name, (desired.get(name) ?? 0) + 1);
   }
-  return [...desired].flatMap(([name, count]) => ((rules.get(name)?.length ?? 0) === count ? [] : [name]));
+  return [...desired].flatMap(([name, count]) => {
+    const [first, ...others] = rules.get(name) ?? [];
+    return others.length + 1 === count && (hooks.get(name) ?? first) === first ? [] : [name];
+  });
+}
+
+/** Returns the hook and policy of each base chain that `commands` add. Pure. */
+function hooksIn(commands: string): TableObjects["hooks"] {
+  const additions = commands.matchAll(/^add chain \S+ \S+ (\S+) \{ (.*) \}$/gm);
+  return new Map(Array.from(additions, ([, name = "", hook = ""]) => [name, hook]));
 }
 
 /**
- * Reads the rules of each chain. The contents of a set of source ranges are included in the rules of the chain with the
- * same name, so that a changed range counts as a changed rule.
+ * Reads the hook and rules of each chain. The contents of a set of source ranges are included in the rules of the chain
+ * with the same name, so that a changed range counts as a changed rule.
  *
  * Errors: READ_FAILED.
  */
 export async function readRules(connection: NftablesConnection, id: TableId): Promise<RulesByChain> {
+  const { hooks = [] } = (await connection.listObjects(id)) ?? {};
   const rules = new Map(await connection.readChains(id));
   const withSets = [...rules].filter(([chain, texts]) => rangesPattern.test(chain) && texts.join("").includes(chain));
   for (const [chain, texts] of withSets) {
     const elements = [...(await connection.readElements(id, chain)).keys()];
     rules.set(chain, [...texts, Buffer.from(elements.sort().join(" "), "latin1").toString("hex")]);
   }
+  for (const [chain, hook] of hooks) rules.set(chain, [hook, ...(rules.get(chain) ?? [])]);
   return rules;
 }

@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type FrontendKind, firstEndpointId, packed } from "../layout/elements.ts";
-import { type ChainAddition, writeMaskRule, writePickRule } from "../netlink/transaction.ts";
+import { type ChainAddition, type TableId, writeMaskRule, writePickRule } from "../netlink/transaction.ts";
 
 /**
  * Name of a chain that marks our tables. A table without this chain either is not ours or has sets that this version
@@ -61,8 +61,8 @@ export function renderSkeleton(options: SkeletonOptions): string {
  * have none, and packets that got an endpoint no longer have the frontend's address. Only the output hook needs a later
  * priority for this (-90): packets reach input and forward after prerouting.
  */
-export function renderHooks({ node, table }: SkeletonOptions): string {
-  const ip = ipOf(node.family);
+export function renderHooks({ family, name: table }: TableId): string {
+  const ip = ipOf(family);
   const isNew = "ct state new jump";
   const firewall = twice(`ct state new ${frontendKey(ip)} vmap @firewall`);
   const base = (name: string, hook: string, ...rules: readonly string[]): Chain => ({ name, hook, rules });

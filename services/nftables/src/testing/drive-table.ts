@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import type { Family } from "@kpng/model/address.ts";
+import { NftRuleSet } from "../commit/nft-rule-set.ts";
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
 import { NetlinkSocket } from "../netlink/netlink-socket.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
@@ -14,7 +15,8 @@ import { ChangingPlan } from "./plans.ts";
 const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
 const ip = ipOf(family);
 const connection = new NftablesConnection();
-const make = () => new NftTable({ family, table: "kpng", masqueradeBit: 14, connection, maxClients: 1_000 });
+const options = { family, table: "kpng", masqueradeBit: 14, connection, maxClients: 1_000 } as const;
+const make = () => new NftTable(options);
 const sizes = ({ elements, chains }: TableChange) => ({
   elements: elements.reduce((sum, change) => sum + change.elements.length, 0),
   chains,
@@ -147,6 +149,23 @@ assert.ok((await repair()).chains.includes("nat_prerouting"));
 nft("add", "chain", ip, "kpng", "filter_forward", "{ policy drop; }");
 assert.deepEqual(await repair(), { elements: 0, chains: ["filter_forward"] });
 assert.doesNotMatch(nft("list", "table", ip, "kpng"), /dormant|policy drop/);
+
+// A base chain that is deleted, or that is added again with the same rule at another hook, takes no packets.
+const rules = new NftRuleSet(options);
+assert.ok(await rules.isInstalled());
+for (const again of [
+  [],
+  [
+    `add chain ${ip} kpng nat_output { type nat hook prerouting priority -95; }`,
+    `add rule ${ip} kpng nat_output jump services`,
+  ],
+]) {
+  for (const command of [`flush chain ${ip} kpng nat_output`, `delete chain ${ip} kpng nat_output`, ...again])
+    nft(command);
+  assert.equal(await rules.isInstalled(), false);
+  assert.deepEqual(await repair(), { elements: 0, chains: ["nat_output"] });
+  assert.ok(await rules.isInstalled());
+}
 
 // A chain that another program flushes immediately before the rules are read for the given time is not taken for right.
 assert.ok(table.isKnown);
