@@ -2,7 +2,7 @@ import { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import { expect, test } from "vitest";
 import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOf, planOfServices, stages } from "../testing/rule-sets.ts";
-import { useTools } from "../testing/use-tools.ts";
+import { useKernel, useTools } from "../testing/use-tools.ts";
 
 test("a change writes the lines of its Service only, and a sync without a change runs nothing", async () => {
   const works = "exit 0";
@@ -106,6 +106,19 @@ test("the sync after a failure reads the kernel", async () => {
   const added = planOf(42, { sets: { cluster: [{ address: "10.1.3.9", port: 8080 }], local: [] } });
   await expect(rules.sync(added, new Set(["ns/s42"]), stages)).rejects.toMatchObject({ code: "COMMIT_REJECTED" });
   expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "full" });
+});
+
+test.each([
+  ["virtual server", { ipvsadm: "exit 0" }],
+  ["address", { ip: 'case "$*" in *link*) echo "4: kube-ipvs0: <NOARP,UP>" ;; esac' }],
+  ["jump", { "ip6tables-save": 'PATH=$(echo "$PATH" | cut -d: -f2-); ip6tables-save | grep -v "^-A FORWARD "' }],
+])("rules of an earlier run are not installed if a %s is missing", async (_name, tools) => {
+  useKernel("refused");
+  const plan = planOfServices("v6", [webPlan([frontend({ address: "fd00::1" })])]);
+  await openRuleSet({ family: "v6" }).sync(plan, "all", stages);
+  expect(await openRuleSet({ family: "v6" }).isInstalled()).toBe(true);
+  useTools(tools);
+  expect(await openRuleSet({ family: "v6" }).isInstalled()).toBe(false);
 });
 
 test("an endpoint that drains and that another program deletes is forgotten", async () => {

@@ -21,7 +21,7 @@ import {
 import { companionsOf, Draining } from "../diff/draining.ts";
 import { ForeignServers, ServiceObjects } from "../diff/service-objects.ts";
 import { readConnectionCounts } from "../read/connection-counts.ts";
-import { parseLink, type ReadObjects, readObjects } from "../read/read-objects.ts";
+import { type ReadObjects, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
 import {
@@ -36,10 +36,10 @@ import {
   setRoles,
 } from "../render/kernel-objects.ts";
 import { NodePlaces } from "../render/node-places.ts";
-import { renderFrame } from "../render/render-frame.ts";
+import { frameJumps, renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
 import { ChangeWriter, type IpvsChange, makeIpvsChange } from "./change-writer.ts";
-import { createInterface, interfaceLines, NodeFrame, readFrame } from "./node-frame.ts";
+import { createInterface, hasJump, interfaceLines, NodeFrame, readFrame } from "./node-frame.ts";
 
 interface IpvsRuleSetOptions {
   readonly family: Family;
@@ -200,11 +200,20 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return await this.#syncAll(this.#plan);
   }
 
+  /** Whether the interface and the jumps are there, and all addresses and virtual servers that the ipsets record. */
   async isInstalled(): Promise<boolean> {
     const { runTool, names } = this.#options;
-    const { rules } = await readFrame(runTool, names, this.family);
-    const isUp = parseLink(await runTool.read(["ip", "-o", "link", "show"]), names.interfaceName) === "up";
-    return isUp && rules.length > 0;
+    const frame = await readFrame(runTool, names, this.family);
+    const { objects, isInterfaceUp } = await readObjects(runTool, names, this.family);
+    const keysOf = (kind: ObjectKind): readonly string[] => [...(objects.get(kind)?.keys() ?? [])];
+    const records = [...keysOf("ADDRESSES"), ...keysOf("SERVERS"), ...keysOf("MARKS")];
+    const servers = keysOf("server").map((server) => parseServer(server)?.element);
+    const isThere = new Set<string | undefined>([...keysOf("address"), ...servers]);
+    return (
+      isInterfaceUp &&
+      frameJumps(names).every((jump) => hasJump(frame, jump)) &&
+      records.every((record) => isThere.has(record))
+    );
   }
 
   /**

@@ -137,20 +137,25 @@ export function renderFrame({ names, family, node, masqueradeBit, isBesideFelix 
       `${isNew} ${inSet("ADDRESSES", "dst")} -j DROP`,
     ]),
   ];
+  const jumps = frameJumps(names);
+  const digest = hash("sha256", JSON.stringify([chains, jumps])).slice(0, 16);
+  return { chains, jumps, digest };
+}
+
+/** Returns the jumps of each frame. */
+export function frameJumps({ prefix }: ObjectNames): readonly FrameJump[] {
   const jump = (table: FrameTable, from: string, suffix = from): FrameJump => ({
     table,
     from,
     to: `${prefix}-${suffix}`,
   });
-  const jumps = [
+  return [
     ...["PREROUTING", "OUTPUT", "POSTROUTING"].map((from) => jump("mangle", from)),
     jump("nat", "PREROUTING", "SERVICES"),
     jump("nat", "OUTPUT", "SERVICES"),
     jump("nat", "POSTROUTING"),
     ...["INPUT", "OUTPUT", "FORWARD"].map((from) => jump("filter", from)),
   ];
-  const digest = hash("sha256", JSON.stringify([chains, jumps])).slice(0, 16);
-  return { chains, jumps, digest };
 }
 
 /** Returns the matches for packets from pods and for all other packets; undefined if pods cannot be recognized. */
