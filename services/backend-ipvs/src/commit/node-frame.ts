@@ -97,8 +97,8 @@ function iptablesTool(family: Family, action: "save" | "restore", variant?: (typ
 /**
  * Reads the rules of the iptables variants one after another, and yields each with the name of the program that
  * restores them. kube-proxy, or an earlier version of our image, may use a different variant from ours. The rules of
- * the unnamed variant may be yielded twice. A named variant that is not installed, or that the kernel does not support,
- * has no rules and is skipped.
+ * the unnamed variant may be yielded twice. A variant that the kernel does not support, or a named one that is not
+ * installed, has no rules and is skipped.
  *
  * Errors: READ_FAILED, TOOL_MISSING.
  */
@@ -108,20 +108,19 @@ export async function* readVariants(
 ): AsyncGenerator<{ readonly saved: string; readonly restore: string }> {
   for (const variant of [undefined, ...variants]) {
     const saved = await runTool.read([iptablesTool(family, "save", variant)]).catch((error: unknown) => {
-      if (variant === undefined || !isAbsent(error)) throw error;
+      if (!isAbsent(error, variant)) throw error;
     });
     if (saved !== undefined) yield { saved, restore: iptablesTool(family, "restore", variant) };
   }
 }
 
 /**
- * True if a tool is not installed, or if the kernel does not support what the tool reads. False if privileges are
- * missing.
+ * True if a named variant is not installed, or if the kernel does not support what the tool reads. False if privileges
+ * are missing.
  */
-function isAbsent(error: unknown): boolean {
+function isAbsent(error: unknown, variant: string | undefined): boolean {
   if (!(error instanceof BackendIpvsError)) return false;
-  if (error.code === "TOOL_MISSING") return true;
-  return saysUnsupported(error.message);
+  return error.code === "TOOL_MISSING" ? variant !== undefined : saysUnsupported(error.message);
 }
 
 /** Reads our rules in the unnamed variant, to which `NodeFrame` writes. Errors: READ_FAILED, TOOL_MISSING. */

@@ -22,33 +22,33 @@ interface RemoveOptions {
  * firewall marks, virtual servers of marks are always removed. An interface with the shared name is ours only if our
  * ipsets record its addresses.
  *
- * Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. If the interface cannot be deleted, everything else stays as
- * well, and so do the rules of a family whose objects cannot be read: without them, packets to service addresses would
- * reach the node's own ports. It continues after other failures, logs each one, and throws the first. The next cleanup
- * can remove the remaining objects, because the ipsets that record virtual servers stay as long
- * as the virtual servers. A kernel without IPVS is not a failure.
+ * Errors: READ_FAILED, TOOL_MISSING, COMMIT_REJECTED. Everything is read first: if that fails, or if the interface cannot
+ * be deleted, nothing has changed. It continues after other failures, logs each one, and throws the first. The next
+ * cleanup can remove the remaining objects, because the ipsets that record virtual servers stay as long as the virtual
+ * servers. A kernel without IPVS is not a failure.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
-  const failures = new CleanupFailures(log);
-  const reads = new Map<Family, ReadObjects>();
-  const installed = await failures.attempt(() => readServersOrNone(runTool));
+  const installed = await readServersOrNone(runTool);
+  const reads: (ReadObjects & { readonly family: Family })[] = [];
   for (const family of families) {
-    const read = await failures.attempt(() => readObjects(runTool, names, family, { servers: installed ?? "" }));
-    if (read !== undefined) reads.set(family, read);
+    reads.push({ family, ...(await readObjects(runTool, names, family, { servers: installed })) });
+    // Only to see that the rules can be read: `removeChains` reads each variant when the one before it has been changed.
+    await Array.fromAsync(readVariants(runTool, family));
   }
   const isShared = names.interfaceName === sharedInterface;
-  const isKubeProxys = isShared && [...reads.values()].some(({ hasKubeProxySets }) => hasKubeProxySets);
+  const isKubeProxys = isShared && reads.some(({ hasKubeProxySets }) => hasKubeProxySets);
   if (isKubeProxys) log.info("the interface and virtual servers at addresses stay: kube-proxy in ipvs mode has them");
-  const isOwnInterface = !isShared || [...reads.values()].some(({ sets }) => sets.has("ADDRESSES"));
+  const isOwnInterface = !isShared || reads.some(({ sets }) => sets.has("ADDRESSES"));
   // Addresses are deleted first, so that afterwards no packet can reach the node's own ports through them.
   if (isOwnInterface && !isKubeProxys) await deleteInterface(runTool, names.interfaceName);
-  for (const [family, read] of reads) {
+  const failures = new CleanupFailures(log);
+  for (const { family, ...read } of reads) {
     const ourServers = [...(read.objects.get("server")?.keys() ?? [])];
     const servers = isKubeProxys ? ourServers.filter((server) => parseServer(server)?.kind === "mark") : ourServers;
     const hasNoServers = await failures.attempt(async () => {
       const lines = servers.map((server) => `-D ${server}`);
       if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
-      return installed !== undefined;
+      return true;
     });
     const isOwn = (chain: string): boolean => chain.startsWith(`${names.prefix}-`);
     const rules = await failures.attempt(() => removeChains(runTool, family, isOwn));

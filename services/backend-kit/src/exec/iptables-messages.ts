@@ -6,5 +6,7 @@
  * *Source:* messages of iptables 1.8.9; the message about a generation id appears on kernels without nf_tables.
  */
 export function saysUnsupported(text: string): boolean {
-  return /(?:Protocol|Operation) not (?:supported|available)|generation id: Invalid argument|need to insmod/.test(text);
+  return /(?:Protocol|Operation|Address family) not (?:supported|available)|generation id: Invalid argument|need to insmod/.test(
+    text,
+  );
 }
