@@ -304,7 +304,8 @@ function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string
   return chosen.filter(isUsable);
 }
 
-const isUsable = (address: string): boolean => !isLoopback(address) && !isLinkLocal(address);
+/** Whether Services can be served at an address of this node. */
+export const isUsable = (address: string): boolean => !isLoopback(address) && !isLinkLocal(address);
 
 function listOf(map: ReadonlyMap<string, string>): readonly string[] {
   return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));

@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
-import { noAddresses } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { useScripts } from "@kpng/process/testing/use-scripts.ts";
 import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
@@ -45,12 +44,16 @@ test("a sync fails while nothing can listen, and the next one succeeds when the 
   expect(await readAll(await running.connect())).toBe("hello");
 });
 
-test("a sync fails while the node has no address to listen at", async () => {
+test("a sync fails while the node has no address to listen at, unless it has one of the other family", async () => {
   useScripts({ nft: "exit 0" });
   const entry = new RedirectEntry({ family: "v4", table: "kpng-test", ports: { first: 20_000, last: 29_999 } });
-  await using running = new RunningService({}, entry, () => noAddresses);
-  const applied = running.apply({ endpoints: [{ address: "10.0.0.1", port: 80 }] });
-  await expect(applied).rejects.toThrow(/NOTHING_LISTENS.*the node has no address to listen at/);
+  let v6 = ["::1", "fe80::1"];
+  await using running = new RunningService({}, entry, () => ({ v4: [], v6 }));
+  const service = { endpoints: [{ address: "10.0.0.1", port: 80 }] };
+  await expect(running.apply(service)).rejects.toThrow(/NOTHING_LISTENS.*the node has no address to listen at/);
+  v6 = ["2001:db8::1"];
+  await running.apply(service);
+  expect(running.ruleSet.closedCount).toBe(1);
 });
 
 test("a Service cannot take the local ports of others", async () => {

@@ -6,6 +6,7 @@ import { type AddressSet, addressAndPort, type Family } from "@kpng/model/addres
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { BackendUserspaceError, type Entry, type Place } from "../entry/entry.ts";
+import { isUsable } from "../entry/redirect-entry.ts";
 import { Senders, verdictOf } from "../listen/tcp-listener.ts";
 import { FrontendTable, type ServedFrontend } from "./frontend-table.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
@@ -25,7 +26,7 @@ interface UserspaceRuleSetOptions {
  * then closes old listeners, so that packets are never sent to a port where nothing listens. If a frontend cannot be
  * opened because another program uses its port, this is logged and the frontend is tried again with each check; other
  * frontends are not affected. If no frontend can be opened, the sync fails, so that `/healthz` fails while nothing
- * listens.
+ * listens; it does not fail in a family without an address on the node if the other family has one.
  */
 export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   readonly #options: UserspaceRuleSetOptions;
@@ -172,11 +173,17 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
    * opened.
    */
   #requireListener(failed: readonly string[]): void {
-    if (failed.length === 0 || this.socketCount > 0) return;
+    if (failed.length === 0 || this.socketCount > 0 || this.#isOtherFamilyOnly()) return;
     throw new BackendUserspaceError(
       "NOTHING_LISTENS",
       `none of ${failed.length} frontends could be opened, the first because of ${failed[0]}`,
     );
+  }
+
+  /** Whether the node has addresses of the other family only. Then, as with kube-proxy, that family alone is served. */
+  #isOtherFamilyOnly(): boolean {
+    const others = this.#options.localAddresses()[this.family === "v4" ? "v6" : "v4"];
+    return others.some(isUsable) && this.#planned().every((one) => this.#placeOf(one)?.address === undefined);
   }
 
   #planned(): readonly ServedFrontend[] {
