@@ -225,11 +225,11 @@ export class ServiceChains {
 
   /** Returns the commands that may be applied as soon as no element leads to an undesired chain; "" for none. */
   removals(): string {
-    const gone = this.removed;
     const sets = this.setNames;
-    const unused = gone.flatMap((chain) => chain.sets ?? []).filter(({ name }) => !sets.has(name));
+    const before = [...this.#changed].flatMap((name) => this.#installed.get(name)?.sets ?? []);
+    const unused = before.filter(({ name }) => !sets.has(name));
     return this.#remove(
-      gone.map(({ name }) => name),
+      this.removed.map(({ name }) => name),
       unused.map(({ name, declaration }) => ({ name, kind: declaration.startsWith("map ") ? "map" : "set" })),
     );
   }

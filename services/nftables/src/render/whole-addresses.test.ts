@@ -60,6 +60,9 @@ test("a client with affinity gets the endpoint that it had, whatever the port, w
   // The numbers of endpoints stay when others come or go.
   rules.put("ns/all", { ...headless, clientIPAffinitySeconds: 60, endpoints: [away] });
   expect(rules.lines().filter((line) => line.includes(`${other} : 10.0.1.1`))).toHaveLength(3);
+  rules.commit();
+  rules.put("ns/all", { ...headless, endpoints: [away] });
+  expect(rules.commit()).toMatch(/^delete map ip kpng clients_[0-9a-f]{16}$/m);
 });
 
 test("the same state again writes nothing, an endpoint one chain, and the last Service takes all chains along", () => {
