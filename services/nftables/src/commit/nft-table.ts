@@ -218,7 +218,7 @@ export class NftTable {
     await this.#send([...this.#pickChains(picks), ...elements], isUnused);
     this.#elements.chains.committed();
     this.#elements.table.committed();
-    await applyNft(last);
+    await applyLast(last);
     const rules = await readRules(connection, this.#id);
     // If another program has changed rules since they were written, they stay unknown, so that the next call writes
     // them again.
@@ -252,7 +252,7 @@ export class NftTable {
     this.#installed = undefined;
     await this.#installChains(picks, additions);
     await this.#send([...this.#pickChains(picks), ...elements], false);
-    if (last !== "") await applyNft(last);
+    if (last !== "") await applyLast(last);
     chains.committed();
     table.committed();
     const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
@@ -298,6 +298,20 @@ export class NftTable {
     for (const part of divideSteps(steps, isUnused ? Math.min(chunkBytes, limit) : limit)) {
       await connection.commit(this.#id, part);
     }
+  }
+}
+
+/**
+ * Applies `TablePlan.last`. If that is refused, only the deletion of chains is left to the next call, which the thrown
+ * error makes a full sync: before Linux 6.4 (628bd3e49cba, also in later releases of older series), a chain to which an
+ * anonymous map led counts as used until some time after the rule with that map is deleted.
+ */
+async function applyLast(commands: string): Promise<void> {
+  try {
+    await applyNft(commands);
+  } catch (error) {
+    await applyNft(commands.replaceAll(/^delete chain .*\n(?!add )/gm, ""));
+    throw error;
   }
 }
 

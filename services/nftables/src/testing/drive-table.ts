@@ -231,6 +231,8 @@ nft("add", "element", ip, "kpng", "foreign_map", `{ ${family === "v6" ? "::9" : 
 for (const key of [web, sticky, long]) plan.set(key, 0);
 const blocked = await failureOf(table.sync(plan, new Set([web, sticky, long]), nothing));
 assert.match(blocked, /^\[COMMIT_REJECTED\] .*busy/s);
+// The transaction that is repeated without the deletion has emptied it.
+assert.doesNotMatch(nft("list", "chain", ip, "kpng", stickyChain), /counter|jump/);
 await table.syncAll(plan, nothing);
 assert.doesNotMatch(
   nft("list", "table", ip, "kpng"),
