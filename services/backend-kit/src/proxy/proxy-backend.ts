@@ -180,7 +180,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
     ruleSets,
     onOutcome: ({ family, result }) => {
       if (result.kind !== "done") return;
-      differences.push(...result.change.differences().map((difference) => ({ family, ...difference })));
+      for (const difference of result.change.differences()) differences.push({ family, ...difference });
     },
     log: context.log,
     localAddresses: host.localAddresses,

@@ -78,7 +78,7 @@ export async function readPages<F extends object, P extends { readonly nextPageT
   const rows: T[] = [];
   for (let pageToken = ""; ; ) {
     const page = await list({ pageSize, ...filter, pageToken });
-    rows.push(...rowsOf(page));
+    for (const row of rowsOf(page)) rows.push(row);
     pageToken = page.nextPageToken;
     if (pageToken === "") return rows;
   }

@@ -97,7 +97,7 @@ async function readOtherPages(
   if (isMessage(first, ListChangesResponseSchema)) return;
   while ((first.nextPageToken ?? "") !== "") {
     const page = await read(String(first.nextPageToken));
-    (first[rows] as unknown[]).push(...(page[rows] as unknown[]));
+    for (const row of page[rows] as unknown[]) (first[rows] as unknown[]).push(row);
     first.nextPageToken = page.nextPageToken ?? "";
   }
 }

@@ -51,14 +51,15 @@ export class Findings {
     const { subscribers, health, hasNodes } = this.#context;
     const { store } = subscribers;
     const { snapshot } = store;
-    const findings = [...watcherFindings(store, health)];
+    const findings: (readonly Finding[])[] = [[...watcherFindings(store, health)]];
     if (snapshot.isSynced) {
       this.#advance(snapshot);
-      findings.push(...[...this.#byService.values()].flat(), ...this.#claims, ...podCidrFindings(snapshot));
-      findings.push(...wholeAddressFindings(snapshot, subscribers));
-      if (hasNodes) findings.push(...nodeFindings(snapshot, subscribers, nowMs));
+      for (const ofService of this.#byService.values()) findings.push(ofService);
+      findings.push(this.#claims, [...podCidrFindings(snapshot)]);
+      findings.push([...wholeAddressFindings(snapshot, subscribers)]);
+      if (hasNodes) findings.push([...nodeFindings(snapshot, subscribers, nowMs)]);
     }
-    return findings.sort((a, b) => b.severity - a.severity || compareText(a.subject, b.subject));
+    return findings.flat().sort((a, b) => b.severity - a.severity || compareText(a.subject, b.subject));
   }
 
   /** Updates the findings about Services from the snapshot of the last call to `snapshot`. */

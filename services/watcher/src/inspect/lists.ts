@@ -198,7 +198,7 @@ function fill<R>(
   let count = 0;
   for (const key of keys) {
     if (rows.length >= size || count === maxKeys) break;
-    rows.push(...rowsOf(key));
+    for (const row of rowsOf(key)) rows.push(row);
     count += 1;
   }
   return { rows, nextPageToken: count === keys.length ? "" : (keys[count - 1] ?? "") };

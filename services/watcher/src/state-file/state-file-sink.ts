@@ -62,8 +62,7 @@ async function run({ store, path, isOnce, log, health }: StateFileOptions, signa
 }
 
 function objectsOf(snapshot: Snapshot): ClusterObjects {
-  const slices: EndpointSlice[] = [];
-  for (const some of snapshot.slicesByService.values()) slices.push(...some);
+  const slices: readonly EndpointSlice[] = [...snapshot.slicesByService.values()].flat();
   return { services: [...snapshot.services.values()], slices, nodes: [...snapshot.nodes.values()] };
 }
 

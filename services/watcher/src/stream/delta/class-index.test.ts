@@ -28,3 +28,14 @@ test("a change while the index is computed in steps does not make the next one s
   while (isPaused(steps));
   expect(isPaused(indexWithPauses(store.snapshot, stepsClass))).toBe(false);
 });
+
+test("a Service may gain more endpoints at once than a call takes arguments", () => {
+  const store = new Store();
+  store.replace({ services: [service()], slices: [], nodes: [] });
+  const request = { nodeName: "n1", proxyName: "", isExtended: false, wantsNode: false };
+  const { viewClass } = viewTargetIn(store.snapshot, request);
+  const before = classIndex(store.snapshot, viewClass).digest;
+  const pods = Array.from({ length: 150_000 }, (_, at) => endpoint(`10.${at >> 16}.${(at >> 8) & 255}.${at & 255}`));
+  store.apply([{ kind: "put-slice", slice: slice(pods) }]);
+  expect(classIndex(store.snapshot, viewClass).digest).not.toBe(before);
+});
