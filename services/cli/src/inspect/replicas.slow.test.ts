@@ -8,7 +8,7 @@ import { node, service } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { inspectClient, type Replica, withDeadline } from "./client.ts";
+import { inspectClient, type Replica, readPages, withDeadline } from "./client.ts";
 import { askAll } from "./findings.ts";
 import { joinReplicas } from "./replicas.ts";
 
@@ -53,6 +53,12 @@ test("a watcher that hangs is reported, also if it is the only one", async () =>
 test("the joined answer has at most as many changes as were requested", async () => {
   const joined = inspectClient(joinReplicas([await startReplica(), await startReplica()]));
   expect((await joined.listChanges({ pageSize: 2 })).changes).toHaveLength(2);
+});
+
+test("pages are read until there are enough rows", async () => {
+  const { listNodes } = inspectClient((await startReplica()).transport);
+  const read = (enough?: number) => readPages(listNodes, { pageSize: 10 }, ({ nodes }) => nodes, enough);
+  expect([await read(15), await read()]).toMatchObject([{ length: 20 }, { length: 25 }]);
 });
 
 test("all nodes are read in pages of the maximum size, because each replica must send all states", async () => {
