@@ -34,7 +34,7 @@ const routes: readonly Route[] = [
   { backend: "iptables", url: "http://iptables:30080/" },
   ...onRequest.filter((_, index) => started[index] === true),
   { backend: "userspace", url: "http://userspace:30080/" },
-  { backend: "callout", url: "http://198.51.100.10:8080/" },
+  { backend: "nft", url: "http://198.51.100.10:8080/" },
 ];
 
 /** Requests for one line of output. With three pods, one of them answers none with a probability of 10⁻⁷. */
@@ -49,11 +49,7 @@ const file = "/run/kpng/pod-3.yaml";
 /** Adds pod-3 to both Services of the manifests. JSON documents are YAML documents, too. */
 const change = [
   makeSlice("web", {}, [{ name: "http", port: 8080, protocol: "TCP" }]),
-  makeSlice(
-    "whole-address",
-    { "service.kubernetes.io/headless": "", "service.kubernetes.io/service-proxy-name": "allip" },
-    [],
-  ),
+  makeSlice("whole-address", { "service.kubernetes.io/headless": "", "kpng.dev/map-ip": "true" }, []),
 ]
   .map((slice) => JSON.stringify(slice))
   .join("\n---\n");
@@ -73,7 +69,7 @@ function makeSlice(service: string, labels: Readonly<Record<string, string>>, po
       {
         addresses: ["10.123.0.13"],
         conditions: { ready: true, serving: true, terminating: false },
-        nodeName: "callout",
+        nodeName: "nft",
         targetRef: { kind: "Pod", namespace: "default", name: "pod-3" },
       },
     ],
@@ -87,7 +83,7 @@ async function main(): Promise<void> {
   writeFileSync(file, change);
   process.stdout.write("pod-3 joins both Services\n");
   for (const route of routes) print(route, await until(route, 3));
-  const backends = [...routes.map(({ backend }) => backend), "json"];
+  const backends = [...new Set(routes.map(({ backend }) => backend)), "callout", "json"];
   const trace = await findTrace(startedAt, backends, AbortSignal.timeout(limitMs));
   process.stdout.write(`${formatTrace(trace)}http://127.0.0.1:16686/trace/${trace.id}\n`);
   rmSync(file);

@@ -18,7 +18,7 @@ export const repository = resolve(import.meta.dirname, "../..");
 /** What the parts of a release are made of, and the build context of the images. */
 const sources = [
   ...["CHANGELOG.md", "LICENSE", ".npmrc", "package.json", "package-lock.json", "tsconfig.json"],
-  ...["clients", "deploy", "examples/all-ip", "services"],
+  ...["clients", "deploy", "services"],
 ];
 
 /**

@@ -133,8 +133,8 @@ test("the nodes of docker-compose.yaml become healthy with few rights, and carry
       // It ends with an error because it asks the viewer for the trace.
       ({ stdout, stderr }: { readonly stdout: string; readonly stderr: string }) => `${stdout}\n${stderr}`,
     );
-    for (const name of ["nft", "iptables", "userspace", "callout"])
-      expect(shown).toMatch(new RegExp(`^${name} .*pod-1 \\d+, pod-2 \\d+, pod-3 \\d+$`, "m"));
+    for (const url of ["nft:30080", "iptables:30080", "userspace:30080", "198.51.100.10:8080"])
+      expect(shown).toMatch(new RegExp(` http://${url}/ .*pod-1 \\d+, pod-2 \\d+, pod-3 \\d+$`, "m"));
     const areHealthy = async (): Promise<boolean> =>
       (await call("inspect", "--format", "{{.State.Health.Status}}", ...containers))
         .split("\n")

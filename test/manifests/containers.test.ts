@@ -103,7 +103,7 @@ await describeCluster("the containers of the manifests", { whyNot, hasController
   });
 
   test("the other backends become ready beside it", { timeout }, async () => {
-    const folders = ["overlays/beside-kube-proxy", "overlays/all-ip", "backends/json", "backends/userspace"];
+    const folders = ["overlays/beside-kube-proxy", "backends/callout", "backends/json", "backends/userspace"];
     await Promise.all(folders.map((folder) => start(daemonSetIn(folder), "n1")));
   });
 

@@ -144,7 +144,6 @@ function systemFolders(): readonly (readonly [string, string])[] {
     // As in every container without privileges.
     ["/proc/sys", "/proc/sys"],
     ...own,
-    [resolve("examples/all-ip"), "/usr/share/kpng/all-ip"],
   ];
 }
 

@@ -62,7 +62,7 @@ Examples:
   COMMAND --callout ./mine.py --callout-input plan --cluster-cidr 10.244.0.0/16
 
   # run a script, for the Services that name this proxy
-  COMMAND --callout ./all-ip.sh --callout-arg --verbose --service-proxy-name allip
+  COMMAND --callout ./mine.sh --callout-arg --verbose --service-proxy-name mine
 
 The program has KPNG_NODE_NAME and KPNG_REVISION in its environment. Exit status 0 means that the node agrees with the
 input. After any other status the program is run again with the newest view, with delays from --error-delay to 30s.

@@ -18,12 +18,12 @@ export interface Network {
   readonly pods: readonly Host[];
 }
 
-/** One of the two pods on node n1 in the manifests in examples/all-ip. */
+/** One of the two pods on node n1. */
 export const podA: Host = { name: "pod-a", v4: "10.1.1.11", v6: "fd00:10:1:1::11" };
 /** The other pod on node n1. */
 export const podB: Host = { name: "pod-b", v4: "10.1.1.12", v6: "fd00:10:1:1::12" };
 
-/** The network that matches the manifests in examples/all-ip. */
+/** The network of node n1 with its pods. */
 export const network: Network = {
   client: { name: "client", v4: "192.0.2.10", v6: "2001:db8:1::10" },
   node: { name: "n1", v4: "192.0.2.1", v6: "2001:db8:1::1" },

@@ -44,7 +44,7 @@ function whyIgnored({ metadata: { labels }, addressType }: z.infer<typeof sliceH
   if (addressType === "FQDN") return "the slice contains host names (addressType FQDN)";
   if ((labels?.[serviceNameLabel] ?? "") === "") return `the slice has no label ${serviceNameLabel}`;
   // The EndpointSlice controller copies the proxy name to the slices. A headless Service with a proxy name is served by
-  // an external program (examples/all-ip), which needs the endpoints; one with whole addresses by us.
+  // an external program, which needs the endpoints; one with whole addresses by us.
   const isForProgram = (labels?.[proxyNameLabel] ?? "") !== "" || asksForWholeAddresses(labels);
   return labels?.[headlessLabel] !== undefined && !isForProgram
     ? `the slice has the label ${headlessLabel}`

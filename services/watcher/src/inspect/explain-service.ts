@@ -142,7 +142,7 @@ function refusal(
 
 /**
  * True for a headless Service with a proxy name. Service proxies ignore such a Service, but an external program may
- * serve it (examples/all-ip).
+ * serve it.
  */
 function isForProgram({ isHeadless, proxyName }: Service): boolean {
   return isHeadless && proxyName !== "";
