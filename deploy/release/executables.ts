@@ -2,8 +2,9 @@ import { createHash } from "node:crypto";
 import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildSync } from "esbuild";
+import { stringify } from "yaml";
 import { repository } from "./stage.ts";
-import { archive, type Release, run } from "./tools.ts";
+import { archive, digestOf, type Release, run } from "./tools.ts";
 
 /** Architectures of the executables, as npm packages name them. */
 export const architectures = ["x64", "arm64"] as const;
@@ -61,7 +62,8 @@ function fetchPackage(name: string, version: string, integrity: string): string 
 }
 
 /**
- * Writes `kpng-VERSION-linux-ARCHITECTURE.tar.xz`: the program kpng as one file, with license texts.
+ * Writes `kpng-VERSION-linux-ARCHITECTURE.tar.gz`: the program kpng as one file, with license texts. krew reads no other
+ * format than gzip.
  *
  * It is a single executable application of Node.js: the program node, with the modules of the bundle as assets. Modules
  * of the other programs are in it, too, but `kpng local to-NAME` runs the backends. An application for another
@@ -85,7 +87,36 @@ export function makeExecutable(release: Release, bundle: string, architecture: A
   for (const file of ["LICENSE", "README.md", "licenses", "npm.spdx.json"])
     cpSync(join(bundle, file), join(folder, file), { recursive: true });
   cpSync(join(node, "LICENSE"), join(folder, "licenses/node/LICENSE"));
-  archive(release, folder, join(release.out, `${name}.tar.xz`));
+  archive(release, folder, join(release.out, `${name}.tar.gz`));
+}
+
+/** Writes `krew.yaml`, the manifest with which `kubectl krew` installs the executables as the plug-in `kpng`. */
+export function makeKrewManifest({ out, version }: Release): void {
+  const platforms = architectures.map((architecture) => {
+    const name = `kpng-${version}-linux-${architecture}`;
+    return {
+      selector: { matchLabels: { os: "linux", arch: architecture === "x64" ? "amd64" : architecture } },
+      uri: `https://github.com/OWNER/kpng/releases/download/v${version}/${name}.tar.gz`,
+      sha256: digestOf(join(out, `${name}.tar.gz`), "sha256"),
+      bin: "kpng",
+      files: [
+        { from: `${name}/kpng`, to: "." },
+        { from: `${name}/LICENSE`, to: "." },
+      ],
+    };
+  });
+  const manifest = {
+    apiVersion: "krew.googlecontainertools.github.com/v1alpha2",
+    kind: "Plugin",
+    metadata: { name: "kpng" },
+    spec: {
+      version: `v${version}`,
+      shortDescription: "Ask the watchers and nodes of kpng",
+      description: "Shows what kpng, a service proxy, does with the Services of the current cluster, and why.\n",
+      platforms,
+    },
+  };
+  writeFileSync(join(out, "krew.yaml"), stringify(manifest));
 }
 
 /** Returns the path of the application that {@link makeExecutable} adds to node. */

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { architectures, makeExecutable } from "./executables.ts";
+import { architectures, makeExecutable, makeKrewManifest } from "./executables.ts";
 import {
   makeChart,
   makeGoModule,
@@ -61,6 +61,7 @@ function makeRelease(): void {
     const bundle = step("npm packages", () => makeNpmPackages(release));
     for (const architecture of architectures)
       step(`executable for linux-${architecture}`, () => makeExecutable(release, bundle, architecture));
+    makeKrewManifest(release);
     step("list of packages", () => writeSbom(release, bundle));
     const names = readdirSync(out).toSorted();
     const sums = names.map((name) => `${digestOf(join(out, name), "sha256")}  ${name}\n`);

@@ -26,7 +26,7 @@ export function writeSbom({ out, version, epoch, stage }: Release, bundle: strin
   const koffi = /^@koromix\/koffi-linux-(.+)$/;
   const contentsOf = (file: string): readonly SpdxPackage[] => {
     if (file === `${title}.tgz`) return npm.filter(({ name }) => name !== "koffi" && !koffi.test(name));
-    const architecture = new RegExp(`^${title}-linux-(.+)\\.tar\\.xz$`).exec(file)?.[1];
+    const architecture = new RegExp(`^${title}-linux-(.+)\\.tar\\.gz$`).exec(file)?.[1];
     if (architecture === undefined) return [];
     return [node, ...npm.filter(({ name }) => (koffi.exec(name)?.[1] ?? architecture) === architecture)];
   };

@@ -4,7 +4,6 @@ import { dirname, join } from "node:path";
 import { reasonOf } from "@kpng/process/log.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { findProgram } from "../deploy/docker-daemon.ts";
 import { type ImageBuilder, startImageBuilder } from "../deploy/image-builder.ts";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { findKubectl } from "../manifests/find-kubectl.ts";
@@ -56,7 +55,6 @@ function cannot(reason: string): void {
 
 beforeAll(async () => {
   if (kubectl === undefined) return cannot("no kubectl");
-  if (findProgram("xz") === undefined) return cannot("no xz");
   const builder = await startImageBuilder(join(folder, "builder")).catch(reasonOf);
   if (typeof builder === "string") noImages = builder;
   const { status, stderr } = makeRelease(release, typeof builder === "string" ? undefined : builder);
@@ -65,8 +63,8 @@ beforeAll(async () => {
     return cannot(`the npm registry is not reachable: ${stderr}`);
   if (status !== 0) throw new Error(stderr);
   log = stderr;
-  for (const name of globSync("*.tar.xz", { cwd: release })) {
-    execFileSync("tar", ["--extract", "--xz", `--file=${join(release, name)}`, `--directory=${folder}`]);
+  for (const name of globSync("*-linux-*.tar.gz", { cwd: release })) {
+    execFileSync("tar", ["--extract", "--gzip", `--file=${join(release, name)}`, `--directory=${folder}`]);
   }
   mkdirSync(tools);
   for (const place of ["/usr/bin", "/usr/sbin"]) {
@@ -80,9 +78,9 @@ test("a release has every part, in its version, and sums that match", (context) 
   context.skip(obstacle !== undefined, obstacle);
   const backends = ["callout", "ebpf", "iptables", "ipvs", "json", "nft", "userspace"];
   const expected = [
-    ...["LICENSE", "RELEASE_NOTES.md", "SHA256SUMS", `kpng-${version}.spdx.json`],
+    ...["LICENSE", "RELEASE_NOTES.md", "SHA256SUMS", "krew.yaml", `kpng-${version}.spdx.json`],
     ...["kpng", "kpng-backend-kit", "kpng-watcher"].map((name) => `${name}-${version}.tgz`),
-    ...["x64", "arm64"].map((architecture) => `kpng-${version}-linux-${architecture}.tar.xz`),
+    ...["x64", "arm64"].map((architecture) => `kpng-${version}-linux-${architecture}.tar.gz`),
     ...["go", "kubernetes"].map((name) => `kpng-${name}-${version}.tar.gz`),
     `kpng-chart-${version}.tgz`,
     ...backends.map((name) => `install-${name}.yaml`),

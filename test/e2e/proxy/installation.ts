@@ -47,8 +47,14 @@ export async function installationOfRelease(folder: string, backend: Backend, by
     return resolve(folder, found);
   };
   const unpacked = mkdtempSync(join(makeTempFolder(), "release-"));
-  const executable = find(`kpng-*-linux-${process.arch}.tar.xz`);
-  execFileSync("tar", ["--extract", "--xz", `--file=${executable}`, `--directory=${unpacked}`, "--strip-components=1"]);
+  const executable = find(`kpng-*-linux-${process.arch}.tar.gz`);
+  execFileSync("tar", [
+    "--extract",
+    "--gzip",
+    `--file=${executable}`,
+    `--directory=${unpacked}`,
+    "--strip-components=1",
+  ]);
   const chart = find("kpng-chart-*.tgz");
   const helm = byHelm ? await findBinaries(["helm"]) : undefined;
   if (helm?.kind === "missing") throw new Error(helm.reason);
