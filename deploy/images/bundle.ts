@@ -117,7 +117,7 @@ const contents = ["laboratory", "licenses", "parts"];
  * an older Node.js would only report a syntax error, or that one of its own modules lacks an export.
  */
 function launcher(name: string): string {
-  const advice = `${name} needs Node.js 24 or newer, and this is Node.js \${process.versions.node}`;
+  const advice = `${name} needs Node.js 24 or newer, and this is Node.js \${process.versions.node}: npm install node@24 beside it, and use npx`;
   return `#!/usr/bin/env node
 if (Number.parseInt(process.versions.node) >= 24) await import("./parts/${name}.mjs");
 else {

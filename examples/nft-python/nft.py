@@ -4,9 +4,10 @@
     nft.py --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16
     nft.py --cleanup
 
-Each state replaces both tables in one transaction, so no packet meets half of it; clients with affinity are then forgotten.
-proto/kpng/plan/v1/plan.proto explains plans. It serves ports, and ignores whole addresses (ServicePlan.whole). KPNG_PLAN is
-the command of kpng-plan, if it is not in PATH.
+Each state replaces both tables in one transaction, so no packet meets half of it. proto/kpng/plan/v1/plan.proto explains
+plans. For brevity, this example forgets clients with affinity at each change, and remembers them for each frontend; leaves out
+whole addresses, the drop at unallocated service addresses, and UDP flows to frontends that are gone; serves health checks at
+all addresses; and ends with kpng-plan. KPNG_PLAN is the command of kpng-plan, if it is not in PATH.
 """
 
 import json

@@ -1219,7 +1219,7 @@ type Frontend struct {
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// Port, or node port, 1 to 65535; 0 in `WholeAddress`.
 	Port uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
-	// CIDRs of the clients that are let through; empty for all clients.
+	// CIDRs of the clients that are let through, which may overlap; empty for all clients.
 	Sources []string `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
 	// For packets of pods.
 	Pod *Route `protobuf:"bytes,5,opt,name=pod,proto3" json:"pod,omitempty"`

@@ -71,7 +71,7 @@ const packetOptions: readonly OptionSpec[] = [
   {
     flags: "--lose-rules <command>",
     description:
-      "shell command, run on the node after the backend was killed, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services",
+      "shell command, run on the node after the backend was killed, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services; nft flush chain ip6 mine services",
     parse: parseNonEmptyText,
   },
   {

@@ -31,7 +31,7 @@ export interface ProxyCommand {
 }
 
 /** Prefix of a command that runs in the present folder, because one that enters namespaces begins at the root. */
-const inFolder = ["sh", "-c", 'cd "$0" && exec "$@"', process.cwd()];
+const inFolder = ["sh", "-c", 'cd "$1" && shift && exec "$@"', "backend", process.cwd()];
 
 /** Runs a command as a proxy under test on n1. */
 export class CommandProxy implements AsyncDisposable {

@@ -64,6 +64,8 @@ export class Marker {
     const agent = this.#world.agentOf(n1);
     const port = this.#port;
     if (await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs })) return;
-    throw new Error(`not synced within ${timeoutMs} ms: no answer from ${address} port ${port}\n${log()}`);
+    throw new Error(
+      `not synced within ${timeoutMs} ms: no answer from the test's own Service, ${address} port ${port}\n${log()}`,
+    );
   }
 }

@@ -541,7 +541,7 @@ export type Frontend = Message<"kpng.plan.v1.Frontend"> & {
   port: number;
 
   /**
-   * CIDRs of the clients that are let through; empty for all clients.
+   * CIDRs of the clients that are let through, which may overlap; empty for all clients.
    *
    * @generated from field: repeated string sources = 4;
    */
