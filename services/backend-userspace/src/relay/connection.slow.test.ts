@@ -134,9 +134,11 @@ test.each([
     { endpoints: [endpoint.at] },
     { tcp: { ...limits, drainMs: 60_000 } },
   );
+  const startMs = performance.now();
   const client = await service.connect();
   use(client);
   await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
+  expect(performance.now() - startMs).toBeGreaterThan(99);
   await until("it is counted", () => service.ends().idle === 1);
 });
 

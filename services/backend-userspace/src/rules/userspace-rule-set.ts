@@ -247,7 +247,7 @@ function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: Ch
       failed: failed.length,
       example: opened[0] ?? closed[0],
     },
-    differences: () => [...(opened.length + closed.length > 0 ? [listeners] : []), ...atEntry],
+    differences: () => [...([...opened, ...closed].length > 0 ? [listeners] : []), ...atEntry],
   };
 }
 

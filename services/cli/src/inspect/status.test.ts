@@ -5,6 +5,7 @@ import { FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import { GetStatusResponseSchema, ListFindingsResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
+import { mergeFindings } from "./findings.ts";
 import { formatStatus } from "./status.ts";
 
 const nowMs = 1_800_000_000_000;
@@ -44,4 +45,17 @@ findings  4 errors, 0 warnings: run kpng analyze
   );
   expect(screen).toMatch(/Not up to date [^\n]*:\n +NAME .*\n +n2 +failing .* no nft\n +n3 +failing .*\n +n4 +behind /);
   expect(screen).toContain("\nLatest changes:  <none>\n");
+});
+
+test("a finding about the watcher names the replica that has it, unless all have it", () => {
+  const status = create(GetStatusResponseSchema, {});
+  const answer = (api: string, ...codes: readonly string[]) => ({
+    ...{ api, kind: "answer" as const },
+    value: {
+      status,
+      findings: create(ListFindingsResponseSchema, { findings: codes.map((code) => ({ code, subject: "watcher" })) }),
+    },
+  });
+  const { findings } = mergeFindings([answer("a", "stale", "full"), answer("b", "full")]);
+  expect(findings.map(({ code, subject }) => `${code}: ${subject}`)).toEqual(["stale: watcher a", "full: watcher"]);
 });

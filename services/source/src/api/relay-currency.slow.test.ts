@@ -137,10 +137,14 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
   timeout: 120_000,
 }, async () => {
   let isFrozen = false;
+  let requestCount = 0;
   const startsMs: number[] = [];
   const routes = ({ service: add }: ConnectRouter): void => {
     add(Sets, {
-      async *watch(_requests, { signal, responseTrailer }) {
+      async *watch(requests, { signal, responseTrailer }) {
+        void (async () => {
+          for await (const _ of requests) requestCount++;
+        })().catch(() => undefined);
         responseTrailer.set("grpc-retry-pushback-ms", "500");
         // The first stream ends with status OK.
         if (startsMs.push(performance.now()) === 1) return;
@@ -172,6 +176,8 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
   await expect.poll(() => store.snapshot.isSynced, patient).toBe(true);
   await waitMs(1_000, new AbortController().signal);
   expect(reports).toEqual([]);
+  // The first stream's, and that for the first batch and for the next one.
+  expect(requestCount).toBe(3);
   const [firstMs = 0, secondMs = 0] = startsMs;
   expect(secondMs - firstMs).toBeGreaterThan(490);
   isFrozen = true;

@@ -61,7 +61,7 @@ const odd: ClusterObjects = {
     slice(
       [
         endpoint("10.1.0.1", { podName: "p", conditions: draining }),
-        endpoint(["10.1.0.3", "10.1.0.2"], { zone: "null", hintedZones: ["a"], hintedNodes: ["n1", "n2"] }),
+        endpoint(["10.1.0.3", "10.1.0.2"], { zone: "null", hintedZones: ["a"], hintedNodes: ["n1"] }),
         endpoint("10.1.0.4", { ports: [{ name: "a", port: 1 }], hintedNodes: ["n1"], hostname: "1e3", nodeName: "" }),
       ],
       { name: "full-abc", serviceName: "full" },
