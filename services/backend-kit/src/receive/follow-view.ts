@@ -226,7 +226,7 @@ async function readBatch(
  */
 function admitState({ position }: SyncMark, { gate, digests }: WatchOptions, isStale: boolean): Admission {
   if (gate === undefined) return { verdict: "apply", doubt: "", applied: () => undefined };
-  const admission = gate.admit({ position, isStale, isUnchanged: () => digests?.isUnchanged ?? false });
+  const admission = gate.admit({ position, isStale, isUnchanged: () => digests?.isUnchanged === true });
   if (admission.verdict !== "refuse") return admission;
   const versions = `${format(position)} after ${format(gate.held)}`;
   throw new BackendError("STATE_BEHIND", `the watcher offers ${admission.doubt}: ${versions}`);
