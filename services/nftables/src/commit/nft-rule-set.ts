@@ -55,8 +55,8 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 
   /**
-   * Whether packets reach the table through every base chain. The base chains are the last to be installed in a first
-   * load, so their presence shows that the load was completed.
+   * Whether packets reach the table through every base chain, except those of whole addresses. The base chains are the
+   * last to be installed in a first load, so their presence shows that the load was completed.
    */
   async isInstalled(): Promise<boolean> {
     const { connection, table } = this.#options;

@@ -310,7 +310,7 @@ async function applyLast(commands: string): Promise<void> {
   try {
     await applyNft(commands);
   } catch (error) {
-    await applyNft(commands.replaceAll(/^delete chain .*\n(?!add )/gm, ""));
+    await applyNft(commands.replaceAll(/^delete chain .*\n(?!add )/gm, "")).catch(() => undefined);
     throw error;
   }
 }

@@ -124,8 +124,8 @@ export function differentChains(commands: string, rules: RulesByChain): readonly
     desired.set(name, (desired.get(name) ?? 0) + 1);
   }
   return [...desired].flatMap(([name, count]) => {
-    const [first, ...others] = rules.get(name) ?? [];
-    return others.length + 1 === count && (hooks.get(name) ?? first) === first ? [] : [name];
+    const installed = rules.get(name) ?? [];
+    return installed.length === count && (hooks.get(name) ?? installed[0]) === installed[0] ? [] : [name];
   });
 }
 

@@ -182,10 +182,13 @@ const expectFlushed = async (chain: string): Promise<void> => {
   assert.deepEqual((await table.repair(plan)).chains, [chain]);
   assert.ok(table.isKnown);
 };
-table = make();
-flushBeforeRead("check", 2);
-await table.syncAll(plan, nothing);
-await expectFlushed("check");
+// A chain with several rules, and one with a single rule.
+for (const chain of ["check", "pick"]) {
+  table = make();
+  flushBeforeRead(chain, 2);
+  await table.syncAll(plan, nothing);
+  await expectFlushed(chain);
+}
 plan.set("ns/sticky-9", 4);
 flushBeforeRead("sticky_pick_4", 1);
 await table.sync(plan, new Set(["ns/sticky-9"] as const), nothing);
