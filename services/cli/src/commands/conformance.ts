@@ -145,12 +145,16 @@ async function judgeProtocol(command: readonly string[], options: Options, signa
   const interrupted = aborted(signal);
   // The Connect library reports each broken stream there, and the cases break many.
   console.error = () => undefined;
-  for (const one of cases) {
-    const outcome = await runCase(one, settings, interrupted);
-    if (signal.aborted) break;
-    results.add(withException(outcome, exceptions));
+  try {
+    for (const one of cases) {
+      const outcome = await runCase(one, settings, interrupted);
+      if (signal.aborted) break;
+      results.add(withException(outcome, exceptions));
+    }
+  } finally {
+    // An error before the first case, such as a backend that cannot be started, is no result.
+    if (results.count > 0 || signal.aborted) results.finish(cases.length);
   }
-  results.finish(cases.length);
 }
 
 async function judgePackets(command: readonly string[], options: Options, signal: AbortSignal): Promise<void> {

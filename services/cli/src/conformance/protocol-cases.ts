@@ -88,7 +88,7 @@ export class Play implements AsyncDisposable {
     await stream.until(() => stream.requests.length > 0, this.settings.limitMs, "sent no request");
     if (this.#isFirstStream) {
       // What an earlier process has saved or installed, and this one has reported before it got anything.
-      this.#lastState = backend.states.at(-1) ?? {};
+      this.#lastState = backend.states.at(-1) ?? this.#lastState;
       this.#checkedCount = backend.states.length;
       this.#isFirstStream = false;
     }

@@ -28,13 +28,13 @@ export class TestedBackend {
    * BAD_OPTION if there is no such program.
    */
   static async start(command: readonly string[], options: BackendOptions): Promise<TestedBackend> {
-    const backend = new TestedBackend(command, options);
     try {
+      const backend = new TestedBackend(command, options);
       await once(backend.#child, "spawn");
+      return backend;
     } catch (cause) {
       throw new ProcessError("BAD_OPTION", `the backend cannot be started: ${reasonOf(cause)}`, { cause });
     }
-    return backend;
   }
 
   private constructor(command: readonly string[], { api, node, report }: BackendOptions) {
