@@ -2,7 +2,7 @@ import { createServer, type Server } from "node:http";
 import { type AddressSet, type Family, families, isLinkLocal } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { closeOldest } from "@kpng/process/health/status-server.ts";
+import { closeOldest, silenceLimits } from "@kpng/process/health/status-server.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import {
@@ -227,7 +227,7 @@ const maxPerClient = 8;
  */
 function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
   // Load balancers check every few seconds from many addresses; the connections that they leave open must not pile up.
-  const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 15_000 }, (request, response) => {
+  const server = createServer({ ...silenceLimits, keepAliveTimeout: 15_000 }, (request, response) => {
     const { status, headers, body } = answerCheck(state());
     request.resume();
     response.writeHead(status, { ...headers, "Content-Length": Buffer.byteLength(body) }).end(body);

@@ -115,7 +115,7 @@ async function answer(
 }
 
 /** Time limits for clients that connect and send no request, in milliseconds. */
-const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
+export const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
 
 /**
  * Maximum number of open connections of one address. A process has at most two addresses, which may take half of the 64
