@@ -65,6 +65,8 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
   const { retries } = service.runtime.table.of("default/web");
   // Every connection whose turn was the endpoint that refuses.
   expect(retries).toBeGreaterThanOrEqual(2);
+  // Counters that are collected from elsewhere must not add up from one scrape to the next.
+  await service.metrics.metrics();
   const text = await service.metrics.metrics();
   const values = Object.fromEntries(
     text
