@@ -6,7 +6,8 @@ import { useTools } from "../testing/use-tools.ts";
 import { removeObjects } from "./remove-objects.ts";
 
 const names = objectNames("");
-const options = { names, runTool: new RunTool(), log: createLog("error", () => undefined) };
+const lines: string[] = [];
+const options = { names, runTool: new RunTool(), log: createLog("info", (line) => lines.push(line)) };
 const twoServers = `case "$1" in -S) echo "-A -t 10.96.0.1:80 -s rr
 -A -f 1795162113 -s rr" ;; esac`;
 const rules = (text: string) => ({ "iptables-save": `echo "${text}"`, "ip6tables-save": "exit 0" });
@@ -35,7 +36,8 @@ test.each([
   expect(tools.readInputs()).toEqual([...deleted, ...sets]);
 });
 
-const kernelRules = "*nat\n:KPNGIPVS-SERVICES - [0:0]\n-A PREROUTING -j KPNGIPVS-SERVICES\nCOMMIT";
+const kernelRules =
+  "*nat\n:KPNGIPVS-SERVICES - [0:0]\n-A PREROUTING -j KPNGIPVS-SERVICES\n-A KPNGIPVS-SERVICES -j RETURN\nCOMMIT";
 const removedRules = [
   "*nat",
   ":KPNGIPVS-SERVICES - [0:0]",
@@ -60,6 +62,7 @@ test.each([
   });
   await removeObjects(options);
   expect(tools.readInputs()).toEqual(removedRules);
+  expect(lines.at(-2)).toContain('"family":"v4","virtualServers":2,"rules":2,');
 });
 
 test("a cleanup that may not read a variant of iptables fails", async () => {
