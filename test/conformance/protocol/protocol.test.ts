@@ -32,6 +32,13 @@ describe.concurrent("kpng conformance protocol", () => {
     expect({ code, failed }).toEqual({ code: 0, failed: [] });
   });
 
+  test("a client passes of which a command says what it has applied", async () => {
+    const file = join(folder, "applied");
+    const command = ["sh", "-c", 'exec "$@" > "$0"', file, ...client];
+    const options = ["--applied", `tail -n 1 ${file}`, "--only", "C3a,C4,C5a"];
+    expect(await runConformance(options, command)).toMatchObject({ code: 0, failed: [], lines: { length: 4 } });
+  });
+
   test("exceptions excuse the failures that they name, and must be needed", async () => {
     const path = join(folder, "exceptions");
     writeFileSync(path, "# known\nC13 it has no handler yet\nC1 another node on purpose\n");

@@ -26,6 +26,11 @@ const protocolOptions: readonly OptionSpec[] = [
     parse: oneOf("--report", ["acks", "stdout"]),
   },
   {
+    flags: "--applied <command>",
+    description: "shell command that prints such a line for the state that is applied now, instead of --report",
+    parse: parseNonEmptyText,
+  },
+  {
     flags: "--only <cases>",
     description: "run only these cases, separated by commas, e.g. C3,C4b; C3 means all of that rule",
     parse: parseNonEmptyText,
@@ -140,8 +145,10 @@ async function judgeProtocol(command: readonly string[], options: Options, signa
   const exceptions = readExceptions(options, (name) => protocolCases.some(({ id }) => id === name));
   const isMeant = (id: string, one: string): boolean => id === one || id.replace(/[a-z]$/, "") === one;
   const cases = chosen(protocolCases, options, isMeant);
-  const settings = { command, report: options.report as Report, limitMs: Number(options.timeout) };
-  const results = new Results(options);
+  const { applied } = options;
+  const report = typeof applied === "string" ? { command: applied } : (options.report as Report);
+  const settings = { command, report, limitMs: Number(options.timeout) };
+  const results = new Results("protocol", options);
   const interrupted = aborted(signal);
   // The Connect library reports each broken stream there, and the cases break many.
   console.error = () => undefined;
@@ -171,7 +178,7 @@ async function judgePackets(command: readonly string[], options: Options, signal
   }
   if (command.length === 0)
     throw new ProcessError("BAD_OPTION", "the command that starts the backend is missing, after --");
-  const results = new Results(options);
+  const results = new Results("packets", options);
   const profile = new ProxyProfile(exceptions);
   if (profile.families.length === 0)
     throw new ProcessError("BAD_OPTION", "--exceptions: with no-ipv4 and no-ipv6, nothing is left to test");

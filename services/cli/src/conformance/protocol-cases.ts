@@ -88,7 +88,7 @@ export class Play implements AsyncDisposable {
     await stream.until(() => stream.requests.length > 0, this.settings.limitMs, "sent no request");
     if (this.#isFirstStream) {
       // What an earlier process has saved or installed, and this one has reported before it got anything.
-      this.#lastState = backend.states.at(-1) ?? this.#lastState;
+      this.#lastState = (await backend.applied()) ?? this.#lastState;
       this.#checkedCount = backend.states.length;
       this.#isFirstStream = false;
     }
@@ -123,15 +123,15 @@ export class Play implements AsyncDisposable {
       const isAcked = (): boolean => stream.acks.some(({ applied }) => applied >= revision);
       return stream.until(isAcked, limit, `did not acknowledge revision ${revision}`).catch((error: unknown) => {
         if (stream.acks.length > 0) throw error;
-        throw new Error("the backend acknowledges nothing: say what it has applied with --report stdout");
+        throw new Error("the backend acknowledges nothing: say what it has applied with --report stdout or --applied");
       });
     }
     const endMs = performance.now() + limit;
-    let last = this.backend.applied;
+    let last = await this.backend.applied();
     while (!isSameState(last, state)) {
       if (performance.now() > endMs) throw new Error(`expected ${show(state)}, but the backend reports ${show(last)}`);
       await pause(20);
-      last = this.backend.applied;
+      last = await this.backend.applied();
     }
     // A batch takes effect as a whole: between the state before and the new one there is no other.
     const between = this.backend.states.slice(this.#checkedCount).find((seen) => {
@@ -156,7 +156,7 @@ export class Play implements AsyncDisposable {
       return;
     }
     const other = this.backend.states.slice(countBefore).find((seen) => !isSameState(seen, state));
-    const now = other ?? this.backend.applied;
+    const now = other ?? (await this.backend.applied());
     if (now === undefined && Object.keys(state).length === 0) return;
     if (!isSameState(now, state))
       throw new Error(`expected still ${show(state)}, but the backend reports ${show(now)}`);
@@ -234,7 +234,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     run: async (play) => {
       const stream = await play.stream();
       // What an earlier process has installed.
-      const before = play.backend.applied ?? {};
+      const before = (await play.backend.applied()) ?? {};
       stream.send([reset, ...putsOf(moved)]);
       await play.stays(before, stream);
       await play.applied(stream, moved, play.batch(stream, []));

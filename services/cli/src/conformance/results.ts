@@ -23,9 +23,9 @@ export const resultOptions: readonly OptionSpec[] = [
   },
   {
     flags: "-o, --output <format>",
-    description: "table, or json (one object per case and line)",
+    description: "table, json (one object per case and line) or junit",
     default: "table",
-    parse: oneOf("--output", ["table", "json"]),
+    parse: oneOf("--output", ["table", "json", "junit"]),
   },
 ];
 
@@ -51,10 +51,13 @@ export function withException(result: CaseResult, exceptions: Exceptions): CaseR
 
 /** The results of a run, which are printed as they come. */
 export class Results {
+  readonly #suite: string;
   readonly #output: unknown;
   readonly #results: CaseResult[] = [];
 
-  constructor({ output }: Options) {
+  /** `suite` is the name of the JUnit report. */
+  constructor(suite: string, { output }: Options) {
+    this.#suite = suite;
     this.#output = output;
   }
 
@@ -79,6 +82,7 @@ export class Results {
     const counts = `${count("passed")} passed, ${count("failed")} failed`;
     const more = `${count("not-applicable")} not applicable, ${count("excepted")} excepted`;
     if (this.#output === "table") process.stdout.write(`\n${counts}, ${more}\n`);
+    if (this.#output === "junit") process.stdout.write(formatJUnit(this.#suite, this.#results));
     if (count("failed") > 0) process.exitCode = 1;
   }
 }
@@ -93,4 +97,23 @@ const words: Readonly<Record<CaseResult["kind"], string>> = {
 function formatLine({ id, rule, kind, reason }: CaseResult): string {
   const indented = reason === "" ? "" : `\n${reason.replaceAll(/^/gm, "               ")}`;
   return `${words[kind]} ${id.padEnd(5)} ${rule}${indented}\n`;
+}
+
+/** Formats results as a JUnit report. */
+export function formatJUnit(suite: string, results: readonly CaseResult[]): string {
+  const escaped = (text: string): string =>
+    text
+      // XML has no other control characters.
+      .replaceAll(/(?![\t\n\r])\p{Cc}/gu, "\uFFFD")
+      .replaceAll(/[<>&"\t\n\r]/g, (letter) => `&#${letter.charCodeAt(0)};`);
+  const failed = results.filter(({ kind }) => kind === "failed").length;
+  const skipped = results.filter(({ kind }) => kind === "not-applicable" || kind === "excepted").length;
+  const cases = results.map(({ id, rule, kind, reason, elapsedMs }) => {
+    const open = `  <testcase classname="${suite}" name="${escaped(`${id} ${rule}`)}" time="${(elapsedMs / 1_000).toFixed(3)}"`;
+    if (kind === "passed") return `${open}/>`;
+    const tag = kind === "failed" ? "failure" : "skipped";
+    return `${open}><${tag} message="${escaped(reason)}"/></testcase>`;
+  });
+  const counts = `tests="${results.length}" failures="${failed}" skipped="${skipped}"`;
+  return `<?xml version="1.0"?>\n<testsuite name="kpng conformance ${suite}" ${counts}>\n${cases.join("\n")}\n</testsuite>\n`;
 }

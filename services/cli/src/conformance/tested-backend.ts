@@ -1,6 +1,6 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { isDeepStrictEqual } from "node:util";
+import { isDeepStrictEqual, promisify } from "node:util";
 import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 
@@ -8,15 +8,16 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 export type AppliedState = Readonly<Record<string, readonly string[]>>;
 
 /**
- * How the backend says what it has applied: on standard output, a line `{"services": {…}}` after each state; or only
- * revisions, in its acknowledgements.
+ * How the backend says what it has applied: on standard output, a line `{"services": {…}}` after each state; by a shell
+ * command that prints such a line; or only revisions, in its acknowledgements.
  */
-export type Report = "stdout" | "acks";
+export type Report = "stdout" | "acks" | { readonly command: string };
 
 /** A process of the backend under test. */
 export class TestedBackend {
   readonly #child: ChildProcess;
   readonly #report: Report;
+  readonly #env: NodeJS.ProcessEnv;
   /** States that the backend reported, in order; only with the report "stdout". */
   readonly states: AppliedState[] = [];
   #errors = "";
@@ -41,8 +42,8 @@ export class TestedBackend {
     const fill = (text: string): string => text.replaceAll("{api}", api).replaceAll("{node}", node);
     const [program = "", ...args] = command.map(fill);
     this.#report = report;
-    const env = { ...process.env, KPNG_API: api, KPNG_NODE_NAME: node };
-    this.#child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env, detached: true });
+    this.#env = { ...process.env, KPNG_API: api, KPNG_NODE_NAME: node };
+    this.#child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: this.#env, detached: true });
     let line = "";
     this.#child.stdout?.setEncoding("utf8").on("data", (text: string) => {
       const lines = (line + text).split("\n");
@@ -79,8 +80,12 @@ export class TestedBackend {
   }
 
   /** The state that the backend says to have applied; undefined if it has said nothing, or says only revisions. */
-  get applied(): AppliedState | undefined {
-    return this.states.at(-1);
+  async applied(): Promise<AppliedState | undefined> {
+    if (typeof this.#report === "string") return this.states.at(-1);
+    const options = { env: this.#env, timeout: commandLimitMs };
+    // A command that fails has nothing to report yet, e.g. because the file that it reads does not exist.
+    const answer = await promisify(execFile)("sh", ["-c", this.#report.command], options).catch(() => undefined);
+    return answer && parseReport(answer.stdout);
   }
 
   /** Sends a signal to the process. Errors: BAD_OPTION if this user may not. */
@@ -109,6 +114,9 @@ interface BackendOptions {
   readonly node: string;
   readonly report: Report;
 }
+
+/** Time limit of the command that tells what is applied, in milliseconds. */
+const commandLimitMs = 10_000;
 
 /** Maximum length of the kept end of standard error, in characters. */
 const maxErrors = 4_000;
