@@ -55,12 +55,14 @@ const watchers = ["away", "restarted", "stale", "hostile"] as const;
 
 /** Returns the rows of the fault matrix that a backend is tested in; its `FaultSubject` says why others are missing. */
 export function faultRows(name: FaultSubjectName) {
-  const { make, leftOut = {}, endsWithProcess = false }: FaultSubject = faultSubjects[name];
+  const { make, leftOut = {}, noticesDamage = false, endsWithProcess = false }: FaultSubject = faultSubjects[name];
   return (Object.keys(matrix) as FaultCell["phase"][]).flatMap((phase) =>
     (Object.keys(matrix[phase]) as FaultCell["rules"][])
       .filter((rules) => make[rules] !== undefined && leftOut[phase]?.[rules] === undefined)
       .map((rules) => {
-        const cells = (matrix[phase][rules] ?? []).map((wanted, at): FaultCell => {
+        const isNoticed = noticesDamage && phase === "restart" && rules === "damaged";
+        const cells = (matrix[phase][rules] ?? []).map((each, at): FaultCell => {
+          const wanted = isNoticed && each === none ? newer : each;
           // Nothing to serve is no fault; rules that a process took with it are one.
           const isHealthy = wanted !== none || !endsWithProcess;
           return { phase, rules, watcher: watchers[at] ?? "away", wanted, isHealthy };

@@ -40,6 +40,11 @@ export interface FaultSubject {
    * Rows of the matrix that cannot exist for this backend, or are not tested with it, with the reason. Default: none.
    */
   readonly leftOut?: Partial<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], string>>>>;
+  /**
+   * Whether damaged rules of an earlier run do not count as installed, so that the saved view replaces them at once.
+   * Default false: the next watcher's view does.
+   */
+  readonly noticesDamage?: boolean;
   /** Whether the rules end with the process: /healthz fails until they are installed again. Default false. */
   readonly endsWithProcess?: boolean;
 }
@@ -141,6 +146,7 @@ rmdir "$cgroup"`,
       damaged: "ipvsadm -C",
       foreign: "ipvsadm -A -t 203.0.113.9:80 -s lc",
     },
+    noticesDamage: true,
     leftOut: {
       start: { absent: firstStart, foreign: firstStart },
       running: { installed: asOthers, absent: asOthers, foreign: asOthers },
