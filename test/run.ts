@@ -51,9 +51,19 @@ const nightlyTests = "**/*.nightly.test.ts";
  */
 const standardTests = [
   "**/*.slow.test.ts",
-  ...["clients", "kernel", "cluster", "scale", "deploy", "process", "monitoring", "e2e", "manifests", "page"].map(
-    (folder) => `test/${folder}/**`,
-  ),
+  ...[
+    "clients",
+    "conformance",
+    "kernel",
+    "cluster",
+    "scale",
+    "deploy",
+    "process",
+    "monitoring",
+    "e2e",
+    "manifests",
+    "page",
+  ].map((folder) => `test/${folder}/**`),
   "services/**/*.kernel.test.ts",
 ];
 
