@@ -61,8 +61,9 @@ export class NftRuleSet implements RuleSet<NftChange> {
   async isInstalled(): Promise<boolean> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
-    if ((await readOwnObjects(connection, id)) === undefined) return false;
-    return differentChains(renderHooks(id), await readRules(connection, id)).length === 0;
+    const present = await readOwnObjects(connection, id);
+    if (present === undefined) return false;
+    return differentChains(renderHooks(id), await readRules(connection, id, present)).length === 0;
   }
 
   async close(): Promise<void> {

@@ -166,7 +166,7 @@ export class NftTable {
     const frame = this.#renderFrame(plan);
     this.#checkedGeneration = undefined;
     const present = await readOwnObjects(connection, this.#id);
-    const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id);
+    const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id, present);
     const installed = await readElements(connection, this.#id, present?.shared ?? new Set());
     if (present !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
       await putAll(this.#elements, plan);
@@ -186,7 +186,7 @@ export class NftTable {
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
     const present = await readOwnObjects(connection, this.#id);
-    if (present === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
+    if (present === undefined || !this.#hasRules(await readRules(connection, this.#id, present))) {
       return await this.syncAll(plan, committing);
     }
     const { table } = this.#elements;

@@ -76,7 +76,8 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const objects = present ?? noObjects;
     const change = await planInstall(elements, { objects, elements: installed }, frame);
     this.#planned = { elements, picks: new Set(change.picks) };
-    const rules = present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
+    const rules =
+      present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id, present);
     return this.#print(stages, "full", elements, change, { ...frame, rules });
   }
 
@@ -89,10 +90,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     { skeleton, hooks, rules }: FrameDifference = { skeleton: "", hooks: "", rules: new Map() },
   ): NftChange {
     const { family, table, print } = this.#options;
-    const change: TableChange = {
-      elements: plan.elements,
-      chains: differentChains(skeleton + hooks, rules),
-    };
+    const change: TableChange = { elements: plan.elements, chains: differentChains(skeleton + hooks, rules) };
     const picks = [...plan.picks].map((name) => renderPick({ family, name: table }, name)).join("");
     const puts = formatTransaction(family, change, table);
     const text = `${skeleton}${picks}${plan.additions}${puts}${plan.last}`;

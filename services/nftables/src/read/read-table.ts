@@ -98,8 +98,8 @@ export function idsOfSlots(slots: ReadonlyMap<ElementBytes, ElementValue>): Read
 }
 
 /**
- * The rules of each non-empty chain, keyed by its name, as `readRules` returns them. The hook of a base chain counts as its
- * first rule (see `TableObjects`).
+ * The rules of each non-empty chain, keyed by its name, as `readRules` returns them. The hook of a base chain counts as
+ * its first rule (see `TableObjects`).
  */
 export type RulesByChain = ReadonlyMap<string, readonly string[]>;
 
@@ -113,9 +113,9 @@ export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[
 }
 
 /**
- * Returns the names of chains that have another hook or a different number of rules in `commands` than in the kernel. The
- * rules themselves cannot be compared, because the kernel lists them in another form. As in {@link readRules}, the elements
- * of a set of source ranges count as one more rule of the chain with the same name.
+ * Returns the names of chains that have another hook or a different number of rules in `commands` than in the kernel.
+ * The rules themselves cannot be compared, because the kernel lists them in another form. As in {@link readRules}, the
+ * elements of a set of source ranges count as one more rule of the chain with the same name.
  */
 export function differentChains(commands: string, rules: RulesByChain): readonly string[] {
   const hooks = hooksIn(commands);
@@ -137,12 +137,17 @@ function hooksIn(commands: string): TableObjects["hooks"] {
 
 /**
  * Reads the hook and rules of each chain. The contents of a set of source ranges are included in the rules of the chain
- * with the same name, so that a changed range counts as a changed rule.
+ * with the same name, so that a changed range counts as a changed rule. `objects` are those of the table, if the caller
+ * has just read them.
  *
  * Errors: READ_FAILED.
  */
-export async function readRules(connection: NftablesConnection, id: TableId): Promise<RulesByChain> {
-  const { hooks = [] } = (await connection.listObjects(id)) ?? {};
+export async function readRules(
+  connection: NftablesConnection,
+  id: TableId,
+  objects?: Pick<TableObjects, "hooks">,
+): Promise<RulesByChain> {
+  const { hooks = [] } = objects ?? (await connection.listObjects(id)) ?? {};
   const rules = new Map(await connection.readChains(id));
   const withSets = [...rules].filter(([chain, texts]) => rangesPattern.test(chain) && texts.join("").includes(chain));
   for (const [chain, texts] of withSets) {

@@ -136,7 +136,7 @@ function slotsDeclaration(family: Family): string {
 /**
  * Returns the definitions of the sets and maps that all Services share.
  *
- * They use `typeof`: a set that nft 1.1.2 or newer declares by `type` crashes an older nft that reads it, whoever runs it.
+ * They use `typeof`: a set that nft 1.1.2 or newer declares by `type` crashes an older nft that reads it.
  * The exception is a map whose keys and values both have several fields. `sticky_addresses` is one, with the id of the
  * endpoint twice as its key, because nft refuses a `dnat` to the values of a map that was declared by `typeof`.
  */
