@@ -58,15 +58,24 @@ export class TestedBackend {
       this.onEnd();
     });
     // The backend has a process group of its own, so a second Ctrl-C would leave it.
-    process.once("exit", this.#killGroup);
+    process.once("exit", this.#killAtExit);
   }
 
   /** Called when the process has ended. */
   onEnd: () => void = () => undefined;
 
-  readonly #killGroup = (): void => {
-    if (this.#child.pid !== undefined) send(-this.#child.pid, "SIGKILL");
+  /** The last resort when this process exits, which nothing must prevent. */
+  readonly #killAtExit = (): void => {
+    try {
+      this.#killGroup();
+    } catch {
+      // The error of `kill` has been reported.
+    }
   };
+
+  #killGroup(): void {
+    if (this.#child.pid !== undefined) send(-this.#child.pid, "SIGKILL");
+  }
 
   /** The end of what it wrote to standard error. */
   get errors(): string {
@@ -103,7 +112,7 @@ export class TestedBackend {
 
   /** Kills the process and its children. Errors: BAD_OPTION if this user may not. */
   async kill(): Promise<void> {
-    process.off("exit", this.#killGroup);
+    process.off("exit", this.#killAtExit);
     this.#killGroup();
     if (this.ended === undefined) await once(this.#child, "exit");
   }
