@@ -51,19 +51,7 @@ const nightlyTests = "**/*.nightly.test.ts";
  */
 const standardTests = [
   "**/*.slow.test.ts",
-  ...[
-    "clients",
-    "conformance",
-    "kernel",
-    "cluster",
-    "scale",
-    "deploy",
-    "process",
-    "monitoring",
-    "e2e",
-    "manifests",
-    "page",
-  ].map((folder) => `test/${folder}/**`),
+  "test/{clients,cluster,conformance,deploy,e2e,kernel,manifests,monitoring,page,process,scale}/**",
   "services/**/*.kernel.test.ts",
 ];
 
