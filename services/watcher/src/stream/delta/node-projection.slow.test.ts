@@ -280,18 +280,21 @@ describe("a subscriber that resumes", () => {
   });
 });
 
+/** A slice of 300 pods, which differ in everything from those with another `first`. */
+const manyPods = (first: number, fieldsOf: (index: number) => Parameters<typeof endpoint>[1]) =>
+  slice(
+    Array.from({ length: 300 }, (_, index) =>
+      endpoint(`10.1.${first}.${index % 256}`, {
+        podName: `web-${first}-${index}`,
+        ports: [{ ...httpPort, port: 8000 + index }],
+        ...fieldsOf(index),
+      }),
+    ),
+  );
+
 test("many changes at once are compressed, only for a subscriber that understands batches", () => {
   const store = new Store();
-  const pods = (first: number) =>
-    slice(
-      Array.from({ length: 300 }, (_, index) =>
-        endpoint(`10.1.${first}.${index % 256}`, {
-          podName: `web-${first}-${index}`,
-          nodeName: `n${index % 3}`,
-          ports: [{ ...httpPort, port: 8000 + index }],
-        }),
-      ),
-    );
+  const pods = (first: number) => manyPods(first, (index) => ({ nodeName: `n${index % 3}` }));
   store.replace({ services: [service()], slices: [pods(1)], nodes: [] });
   const before = store.snapshot;
   store.apply([{ kind: "put-slice", slice: pods(2) }]);
@@ -309,16 +312,7 @@ test("many changes at once are compressed, only for a subscriber that understand
 test("a node is sent no delete for an endpoint of its class that it never had, outside compressed changes", () => {
   const store = new Store();
   const pods = (first: number) =>
-    slice(
-      Array.from({ length: 300 }, (_, index) =>
-        endpoint(`10.1.${first}.${index % 256}`, {
-          podName: `web-${first}-${index}`,
-          nodeName: "n2",
-          ports: [{ ...httpPort, port: 8000 + index }],
-          hintedNodes: [index === 0 ? "n1" : "n2"],
-        }),
-      ),
-    );
+    manyPods(first, (index) => ({ nodeName: "n2", hintedNodes: [index === 0 ? "n1" : "n2"] }));
   store.replace({ services: [service()], slices: [pods(1)], nodes: [] });
   const before = store.snapshot;
   store.apply([{ kind: "put-slice", slice: pods(2) }]);
