@@ -24,11 +24,11 @@ export function run(command: readonly string[], options: { readonly cwd?: string
 
 /**
  * Packs a folder or a file with GNU tar. The archive contains the last part of `path`, and depends only on names,
- * contents and the executable bit. `file` ends in `.tar.gz`.
+ * contents and the executable bit. `file` is compressed with gzip.
  */
 export function archive({ epoch }: Release, path: string, file: string): void {
   const fixed = ["--sort=name", `--mtime=@${epoch}`, "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"];
-  const what = ["--mode=u=rwX,go=rX", `--use-compress-program=gzip -9n`, `--directory=${dirname(path)}`];
+  const what = ["--mode=u=rwX,go=rX", "--use-compress-program=gzip -9n", `--directory=${dirname(path)}`];
   run(["tar", ...fixed, ...what, `--file=${file}`, "--create", basename(path)]);
 }
 

@@ -214,10 +214,7 @@ export class HealthCheckServers {
   }
 }
 
-/**
- * Maximum number of open connections of one client to one server. These ports are open to everyone who reaches the
- * node, and the process needs its other files; a load balancer keeps one or two connections.
- */
+/** Maximum number of open connections of one client to one server; a load balancer keeps one or two. */
 const maxPerClient = 8;
 
 /**

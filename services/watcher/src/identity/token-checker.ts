@@ -78,7 +78,8 @@ export class TokenChecker {
   }
 
   /**
-   * Checks a token that came from an address; returns synchronously if the token is known. Never rejects. *Shape of the address:* without a port, because it is what the limit of refused tokens counts by.
+   * Checks a token that came from an address; returns synchronously if the token is known. Never rejects. *Shape of the
+   * address:* without a port, because refused tokens are counted by it.
    */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
@@ -318,8 +319,8 @@ const reviewLimitMs = 5_000;
 
 /**
  * Time after a failed review during which the others in its queue fail for the same reason, in milliseconds. Without it,
- * each waiting token would cause a request to an API server that does not answer. Known tokens have their own queue, so
- * that nobody can delay their reviews with new ones.
+ * each waiting token would cause a request to an API server that does not answer. Known tokens have their own queue,
+ * because new ones, which anyone can send, must not delay their reviews.
  */
 const failedMs = 1_000;
 
