@@ -34,11 +34,11 @@ test("a delay of 0 is rejected where it would mean retrying without a pause", ()
 });
 
 test("a limit of memory below 1 MiB is rejected, because it most likely means mebibytes", () => {
-  expect(parseMemory("--limit")("1048576")).toBe(1_048_576);
-  for (const text of ["512", "0", "64MiB", "-1048576", "1e7", "99999999999999999"]) {
-    expect(() => parseMemory("--limit")(text), text).toThrow("--limit is a whole number of bytes, at least 1048576");
+  const parse = parseMemory("--limit", 0xffff_ffff);
+  expect(parse("1048576")).toBe(1_048_576);
+  for (const text of ["512", "0", "64MiB", "-1048576", "1e7", "4294967296"]) {
+    expect(() => parse(text), text).toThrow("--limit is a whole number of bytes, from 1048576 (1 MiB) to 4294967295");
   }
-  expect(() => parseMemory("--limit", 0xffff_ffff)("4294967296")).toThrow("(1 MiB), at most 4294967295");
 });
 
 test("an empty node name is rejected", () => {

@@ -170,14 +170,13 @@ export function parseWholeNumber(name: string, min: number, max: number): (text:
 
 /**
  * Returns a parser of a number of bytes, at least 1 MiB, because a smaller number was most likely meant as mebibytes.
- * Error messages contain `name`. `max` defaults to the largest safe integer.
+ * Error messages contain `name`.
  */
-export function parseMemory(name: string, max = Number.MAX_SAFE_INTEGER): (text: string) => number {
+export function parseMemory(name: string, max: number): (text: string) => number {
   return (text) => {
     const bytes = Number(text);
     if (/^\d+$/.test(text) && bytes >= 1_048_576 && bytes <= max) return bytes;
-    const most = max < Number.MAX_SAFE_INTEGER ? `, at most ${max}` : "";
-    throw new InvalidArgumentError(`${name} is a whole number of bytes, at least 1048576 (1 MiB)${most}`);
+    throw new InvalidArgumentError(`${name} is a whole number of bytes, from 1048576 (1 MiB) to ${max}`);
   };
 }
 

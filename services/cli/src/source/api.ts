@@ -2,7 +2,7 @@ import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import { defaultMessageBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
-import { parseDurationMs, parseMemory } from "@kpng/process/options.ts";
+import { parseDurationMs } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { apiSource } from "@kpng/source/api/api-source.ts";
 import { readApiClient } from "../context/command-context.ts";
@@ -23,13 +23,6 @@ export const apiCommand: SourceCommand = {
       default: "127.0.0.1:12090",
     },
     maxMessageOption,
-    {
-      flags: "--max-view-size <bytes>",
-      isExpert: true,
-      description:
-        "maximum memory that a batch of the upstream watcher may take; the first is the whole state (default: three eighths of the memory limit)",
-      parse: parseMemory("--max-view-size"),
-    },
     staleOption,
     {
       flags: "--accept-older-after <duration>",
@@ -61,7 +54,6 @@ Examples:
       redial,
       acceptOlderAfterMs: options.acceptOlderAfter as number,
       staleAfterMs: options.staleAfter as number,
-      maxBatchBytes: options.maxViewSize as number | undefined,
       sink,
       ...context,
     });

@@ -30,11 +30,6 @@ export interface ApiSourceOptions {
   readonly backoff?: BackoffOptions | undefined;
   /** Time for which states that are older than the previous one are refused, in milliseconds. Default 60 000. */
   readonly acceptOlderAfterMs?: number | undefined;
-  /**
-   * Maximum memory of a batch before it is applied, in bytes; see {@link estimateOpBytes}. The first batch contains the
-   * whole state. Default three eighths of the memory limit.
-   */
-  readonly maxBatchBytes?: number | undefined;
   /** Time without an answer from the upstream after which the relay is stale, in milliseconds. Default 15 000. */
   readonly staleAfterMs?: number | undefined;
 }
@@ -117,7 +112,8 @@ class Relay {
 
   /** Follows one stream until it ends; then always rejects. */
   async #follow(signal: AbortSignal): Promise<never> {
-    const { maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8) } = this.#options;
+    // Memory of a batch before it is applied; see `estimateOpBytes`. The first batch contains the whole state.
+    const maxBatchBytes = Math.floor((memoryLimitBytes() * 3) / 8);
     const stop = new AbortController();
     const streamSignal = AbortSignal.any([signal, stop.signal]);
     // Flow control: each request is for one batch, and the next request is sent when that batch has been applied. A
@@ -149,7 +145,7 @@ class Relay {
         if (batchBytes > maxBatchBytes) {
           throw new WatcherError(
             "STATE_TOO_LARGE",
-            `the upstream watcher sent a batch of more than ${maxBatchBytes} bytes (--max-view-size)`,
+            `the upstream watcher sent a batch of more than ${maxBatchBytes} bytes, three eighths of the memory limit`,
           );
         }
         if (!items.apply(op)) continue;
