@@ -94,7 +94,7 @@ describeBpf("sockets that kpng-ebpf serves, and packets, which netfilter transla
     const vip = addressOf(web(tcp, ["b"]), clusterIP("web"), "v4");
     /** What sockets do with the Service's address. */
     const installed = async (): Promise<string | undefined> => {
-      const command = [process.execPath, dump, backend.word("bpf"), JSON.stringify({ maxEndpoints: room })];
+      const command = [process.execPath, dump, JSON.stringify({ maxEndpoints: room })];
       const lines = (await world.laboratory.run("n1", command)).split("\n");
       return lines.find((line) => line.startsWith(`TCP ${vip}:80 `))?.split("node ")[1];
     };

@@ -12,13 +12,12 @@ const program = fileURLToPath(new URL("laboratory/ebpf-races.ts", import.meta.ur
 describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, () => {
   vi.setConfig({ testTimeout: 120_000 });
   let laboratory: Laboratory;
-  let bpf: string;
   let cgroup: string;
   beforeAll(async () => {
     laboratory = await Laboratory.open();
     await laboratory.add("node");
     await laboratory.run("node", ["ip", "address", "add", "10.200.0.1/32", "dev", "lo"]);
-    bpf = await mountBpf(laboratory, "node");
+    await mountBpf(laboratory, "node");
     cgroup = join(cgroupMount() ?? "", `kpng-test-races-${process.pid}`);
     mkdirSync(cgroup);
   });
@@ -28,7 +27,7 @@ describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, ()
   });
 
   const run = (what: string, ...flags: readonly string[]): Promise<string> =>
-    laboratory.run("node", [process.execPath, ...flags, program, what, bpf, cgroup, String(seed)]);
+    laboratory.run("node", [process.execPath, ...flags, program, what, cgroup, String(seed)]);
 
   test("programs are loaded although signals interrupt the kernel's verifier", async () => {
     // The profiler of V8 sends a signal with each sample.

@@ -8,7 +8,6 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { type OptionSpec, oneOf, parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
-import { InvalidArgumentError } from "commander";
 import { Datapath, type DatapathOptions, missingPrograms, removeDatapath } from "./datapath/datapath.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
 import { PairedRuleSet } from "./datapath/paired-rule-set.ts";
@@ -17,7 +16,6 @@ import { SocketRuleSet } from "./datapath/socket-rule-set.ts";
 
 /** Defaults that test programs use, too, because they pass only the options that matter to them. */
 const defaults = {
-  bpfFolder: "/sys/fs/bpf",
   sockets: "node",
   nftablesMasqueradeBit: 14,
   maxFrontends: 65_536,
@@ -39,20 +37,6 @@ const ebpfOptions: readonly OptionSpec[] = [
       "whose TCP sockets choose endpoints: those in the node's own network namespace, or also those of pods, which then bypass redirects in their namespaces (sidecars) and the node's DNS cache",
     default: defaults.sockets,
     parse: oneOf("--sockets", ["node", "all"]),
-  },
-  {
-    flags: "--bpf-folder <folder>",
-    isExpert: true,
-    description: "where a BPF file system is mounted: programs and maps stay there when the program ends",
-    default: defaults.bpfFolder,
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--instance-name <name>",
-    isExpert: true,
-    description:
-      "name of the folder with programs and maps, and of the nftables tables (default: kpng-ebpf, with a hash under --service-proxy-name)",
-    parse: instanceName,
   },
   {
     flags: "--iptables-localhost-nodeports <true|false>",
@@ -94,6 +78,9 @@ const ebpfOptions: readonly OptionSpec[] = [
   },
 ];
 
+/** Where the BPF file system of the node is mounted: programs and maps stay there when the program ends. */
+const bpfFolder = "/sys/fs/bpf";
+
 /** Values of the options of this backend. */
 interface EbpfSettings extends Omit<DatapathOptions, "log"> {
   readonly isLoopbackWanted: boolean;
@@ -101,17 +88,15 @@ interface EbpfSettings extends Omit<DatapathOptions, "log"> {
 }
 
 /**
- * Returns the settings from parsed options. Each instance has its own maps, named `kpng-ebpf`, or `kpng-ebpf-` followed
- * by a hash of the service proxy name.
+ * Returns the settings from parsed options. Each instance has its own maps and tables, named `kpng-ebpf`, or `kpng-ebpf-`
+ * followed by a hash of the service proxy name.
  */
 export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string): EbpfSettings {
   const options: ParsedOptions = { ...defaults, ...given };
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
-  const standard = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
-  const name = typeof options.instanceName === "string" ? options.instanceName : standard;
+  const name = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
   return {
-    name,
-    bpfFolder: String(options.bpfFolder),
+    folder: join(bpfFolder, name),
     cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
     isForPods: options.sockets === "all",
     tables: {
@@ -125,14 +110,6 @@ export function readEbpfSettings(given: ParsedOptions, serviceProxyName: string)
       maxEndpoints: Number(options.maxEndpoints),
     },
   };
-}
-
-/**
- * Parses a name that is valid both as a file name and as the name of an nftables table. Errors: InvalidArgumentError.
- */
-function instanceName(text: string): string {
-  if (/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(text)) return text;
-  throw new InvalidArgumentError("a name begins with a letter and contains letters, digits, - and _ only");
 }
 
 /** The backend that serves Services with BPF programs (for sockets) and nftables rules (for packets). */
@@ -184,12 +161,11 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
 
 /** Returns a function that makes the rule set for the sockets of a family. Errors: those of `Datapath.open`. */
 function socketsFor(settings: EbpfSettings, { destination, localAddresses, log }: ProxyHost) {
-  const { name, bpfFolder, mapSizes } = settings;
+  const { folder, mapSizes } = settings;
   if (destination.kind === "kernel") {
     const datapath = Datapath.open({ ...settings, log });
     return (family: Family) => new SocketRuleSet({ family, datapath, mapSizes, localAddresses, log });
   }
-  const folder = join(bpfFolder, name);
   const maps = existsSync(folder) ? EbpfMaps.openExisting(folder, mapSizes) : undefined;
   const print = destination.kind === "print" ? destination.print : undefined;
   // Only for --diff, because --dry-run prints frontends only. Without maps, all frontends differ anyway.

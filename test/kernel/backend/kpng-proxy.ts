@@ -36,10 +36,9 @@ function own(program: Program, args: readonly string[], more: Omit<OwnProxy, "co
   const run = [process.execPath, programFile(program)];
   // Short first delays between retries, to save time.
   const usual = ["--error-delay", "100ms", "--state-dir", "none"];
-  const bpf = program === "backend-ebpf" ? ["--bpf-folder", "{bpf}"] : [];
   return {
-    command: [...run, "--api", "{api}", "--node-name", "{node}", ...usual, ...bpf, ...args, "{options}"],
-    cleanup: [...run, "--cleanup", ...bpf].join(" "),
+    command: [...run, "--api", "{api}", "--node-name", "{node}", ...usual, ...args, "{options}"],
+    cleanup: [...run, "--cleanup"].join(" "),
     ...more,
   };
 }

@@ -18,8 +18,8 @@ export async function whyNoBpf(): Promise<string | undefined> {
   }
   try {
     await laboratory.add("probe");
-    const folder = await mountBpf(laboratory, "probe");
-    const said = await laboratory.run("probe", [process.execPath, probe, folder, cgroup]);
+    await mountBpf(laboratory, "probe");
+    const said = await laboratory.run("probe", [process.execPath, probe, cgroup]);
     return said === "" ? undefined : said.trim();
   } catch (error) {
     return error instanceof Error ? error.message : String(error);

@@ -1,5 +1,4 @@
-// Programs of ebpf-races.nightly.test.ts, in a namespace of the laboratory: `node ebpf-races.ts WHAT BPF-FOLDER CGROUP
-// SEED`. The second thread of "connect" runs this file, too.
+// Programs of ebpf-races.nightly.test.ts, in a namespace of the laboratory: `node ebpf-races.ts WHAT CGROUP SEED`. The second thread of "connect" runs this file, too.
 import { writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
@@ -26,7 +25,7 @@ interface HeldPlaces {
   readonly isReused: boolean;
 }
 
-const [, , what = "", bpfFolder = "", cgroup = "", seed = "0"] = process.argv;
+const [, , what = "", cgroup = "", seed = "0"] = process.argv;
 const log = createLog("off");
 const nothing = (): void => undefined;
 
@@ -58,19 +57,19 @@ class RacePlan implements FamilyPlan {
   }
 }
 
-function settingsOf(instanceName: string, maxEndpoints = 256) {
-  return readEbpfSettings({ bpfFolder, cgroup, instanceName, maxFrontends: 64, maxEndpoints }, "");
+function settingsOf(proxyName: string, maxEndpoints = 256) {
+  return readEbpfSettings({ cgroup, maxFrontends: 64, maxEndpoints }, proxyName);
 }
 
 /** Loads the programs 30 times. */
 function loadOften(): string {
-  for (let count = 0; count < 30; count++) Datapath.open({ ...settingsOf("kpng-often"), log });
+  for (let count = 0; count < 30; count++) Datapath.open({ ...settingsOf("often"), log });
   return "loaded";
 }
 
 /** Starts twice on a node with IPv4 only. Returns what the second start changes. */
 async function restartWithOneFamily(): Promise<string> {
-  const settings = settingsOf("kpng-one");
+  const settings = settingsOf("one");
   const { mapSizes } = settings;
   let changed: readonly string[] = [];
   for (let start = 0; start < 2; start++) {
@@ -93,8 +92,8 @@ class HeldPeriods extends GracePeriods {
 }
 
 async function holdPlaces(): Promise<HeldPlaces> {
-  const { mapSizes } = settingsOf("kpng-held");
-  const maps = EbpfMaps.open(join(bpfFolder, "kpng-held"), mapSizes);
+  const { folder, mapSizes } = settingsOf("held");
+  const maps = EbpfMaps.open(folder, mapSizes);
   const tables = new FamilyTables("v4", maps, new HeldPeriods(), mapSizes);
   const plan = new RacePlan();
   const put = (number: number, ports: readonly number[]): void => {
@@ -128,7 +127,7 @@ async function connectDuringChanges(): Promise<Readonly<Record<string, number>>>
   const dice = new Dice(Number(seed));
   const plan = new RacePlan();
   const stages = { committing: nothing };
-  const settings = settingsOf("kpng-race", 8_192);
+  const settings = settingsOf("race", 8_192);
   writeFileSync(join(cgroup, "cgroup.procs"), String(process.pid));
   plan.put(1, portsOf(1));
   const datapath = Datapath.open({ ...settings, log });

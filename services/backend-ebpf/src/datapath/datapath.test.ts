@@ -40,11 +40,11 @@ describe("findCgroup", () => {
 });
 
 test("an instance serves sockets from its first link on, not from its first folder on", () => {
-  const bpfFolder = temporaryFolder();
-  const instance = { name: "kpng", bpfFolder };
+  const folder = temporaryFolder();
+  const instance = { folder };
   expect(hasLinks(instance)).toBe(false);
-  mkdirSync(join(bpfFolder, "kpng", "links"), { recursive: true });
+  mkdirSync(join(folder, "links"), { recursive: true });
   expect(hasLinks(instance)).toBe(false);
-  writeFileSync(join(bpfFolder, "kpng", "links", "connect4"), "");
+  writeFileSync(join(folder, "links", "connect4"), "");
   expect(hasLinks(instance)).toBe(true);
 });

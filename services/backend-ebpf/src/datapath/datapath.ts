@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { release } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import type { Family } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -160,10 +160,8 @@ function writeNodeState(
 
 /** Options of {@link Datapath}. */
 export interface DatapathOptions {
-  /** Name of the instance. Its folder in the BPF file system and its nftables tables have this name. */
-  readonly name: string;
-  /** Where a BPF file system is mounted. */
-  readonly bpfFolder: string;
+  /** Folder of this instance in a BPF file system. *Shape:* `/sys/fs/bpf/kpng-ebpf`. */
+  readonly folder: string;
   /** Folder of the cgroup whose processes are served. Default: the root of cgroup version 2. */
   readonly cgroup: string | undefined;
   /** Whether sockets of pods (in network namespaces other than the node's) are served, too. */
@@ -192,10 +190,9 @@ export class Datapath {
   readonly #awaited = new Set<Family>();
 
   private constructor(options: DatapathOptions) {
-    const { name, bpfFolder, mapSizes } = options;
+    const { folder, mapSizes } = options;
     const programs = parseObjectFile(gunzipSync(Buffer.from(objectFile, "base64")));
-    checkFeatures(bpfFolder);
-    const folder = join(bpfFolder, name);
+    checkFeatures(dirname(folder));
     this.#options = options;
     this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
@@ -212,7 +209,7 @@ export class Datapath {
    * and a first run leaves nothing. Errors: BPF_UNSUPPORTED, PROGRAM_REJECTED, BPF_FAILED.
    */
   static open(options: DatapathOptions): Datapath {
-    const isFirst = !existsSync(join(options.bpfFolder, options.name));
+    const isFirst = !existsSync(options.folder);
     try {
       return new Datapath(options);
     } catch (error) {
@@ -273,8 +270,8 @@ export class Datapath {
 }
 
 /** Whether an instance has links, i.e. whether programs of this or an earlier release of kpng serve sockets. */
-export function hasLinks({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bpfFolder">): boolean {
-  const links = join(bpfFolder, name, "links");
+export function hasLinks({ folder }: Pick<DatapathOptions, "folder">): boolean {
+  const links = join(folder, "links");
   return existsSync(links) && readdirSync(links).length > 0;
 }
 
@@ -282,15 +279,15 @@ export function hasLinks({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bp
  * Returns a line for each hook of an instance to which no program is attached. *Shape:*
  * `no program is attached at connect4`. Errors: BPF_FAILED.
  */
-export function missingPrograms({ name, bpfFolder }: Pick<DatapathOptions, "name" | "bpfFolder">): readonly string[] {
-  const links = join(bpfFolder, name, "links");
+export function missingPrograms({ folder }: Pick<DatapathOptions, "folder">): readonly string[] {
+  const links = join(folder, "links");
   return socketHooks
     .filter((hook) => !isAttached(join(links, hook.name)))
     .map((hook) => `no program is attached at ${hook.name}`);
 }
 
 /** Detaches all programs of an instance, and removes its maps, by removing their files. */
-export function removeDatapath({ name, bpfFolder, log }: Pick<DatapathOptions, "name" | "bpfFolder" | "log">): void {
-  rmSync(join(bpfFolder, name), { recursive: true, force: true });
-  log.info("programs detached, maps removed", { name });
+export function removeDatapath({ folder, log }: Pick<DatapathOptions, "folder" | "log">): void {
+  rmSync(folder, { recursive: true, force: true });
+  log.info("programs detached, maps removed", { folder });
 }

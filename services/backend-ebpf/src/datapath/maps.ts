@@ -9,7 +9,7 @@ import type { MapContents } from "../tables/frontends.ts";
 const updateCommand = 2;
 
 /**
- * The maps that the BPF programs of an instance (`--instance-name`) read, pinned in a folder whose name depends on
+ * The maps that the BPF programs of an instance read, pinned in a folder whose name depends on
  * their layout. So a release with a different layout, or with different sizes, makes new maps and does not change the
  * maps that running programs use.
  */

@@ -6,13 +6,13 @@ import { makeAttribute, requireBpf } from "../bpf/system-call.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
 import { routeKinds, sizes } from "../layout/layout.ts";
 
-// Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER KIND [OPTIONS]`. KIND is what is
+// Changes the maps of kpng-ebpf as another program could: `node damage.ts KIND [OPTIONS]`. KIND is what is
 // damaged: one frontend, all frontends, one endpoint, one route, or all links, which are detached
 // (BPF_LINK_DETACH); `link:connect4` is one of them. OPTIONS are the parsed options of the backend as JSON.
 
-const [bpfFolder = "", kind = "", options = "{}"] = process.argv.slice(2);
-const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
-const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
+const [kind = "", options = "{}"] = process.argv.slice(2);
+const { folder, mapSizes } = readEbpfSettings(JSON.parse(options), "");
+const maps = EbpfMaps.openExisting(folder, mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const { memory: slots } = maps.get("slots");
 // A frontend that balances: damage to a route that refuses would change nothing.
@@ -30,7 +30,7 @@ const slot = frontend[1].readUInt32LE(0) * sizes.slot;
 const { memory: endpoints } = maps.get("endpoints");
 if (kind === "frontend") maps.get("frontends").delete(frontend[0]);
 if (kind === "route") slots.writeUInt8(routeKinds.refuse, slot);
-const links = join(bpfFolder, name, "links");
+const links = join(folder, "links");
 for (const file of kind.startsWith("link") ? readdirSync(links) : []) {
   const link = kind === "links" || kind === `link:${file}` ? openPinned(join(links, file)) : undefined;
   if (link !== undefined) requireBpf("the link cannot be detached", 34, makeAttribute(4, [0, link]));

@@ -1,16 +1,15 @@
-import { join } from "node:path";
 import { families } from "@kpng/model/address.ts";
 import { readEbpfSettings } from "../backend.ts";
 import { EbpfMaps } from "../datapath/maps.ts";
 import { describeInstalled } from "../tables/frontends.ts";
 
-// Prints what programs read in the maps of kpng-ebpf, one line each, sorted: `node dump.ts BPF-FOLDER [OPTIONS]`.
+// Prints what programs read in the maps of kpng-ebpf, one line each, sorted: `node dump.ts [OPTIONS]`.
 // Places in the maps are left out, so that two instances with the same view have the same lines. OPTIONS are the parsed
 // options of the backend as JSON.
 
-const [bpfFolder = "", options = "{}"] = process.argv.slice(2);
-const { name, mapSizes } = readEbpfSettings(JSON.parse(options), "");
-const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
+const [options = "{}"] = process.argv.slice(2);
+const { folder, mapSizes } = readEbpfSettings(JSON.parse(options), "");
+const maps = EbpfMaps.openExisting(folder, mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const contents = maps.contents();
 const addresses = maps

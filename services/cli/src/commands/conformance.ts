@@ -101,7 +101,7 @@ The backend runs on node n1 of a network of namespaces, with two nodes, pods, a 
   {node}        name of the node, also in KPNG_NODE_NAME           {cgroup}      cgroup of the node's processes
   {options}     options of kube-proxy for the scenario's settings  {bpf}         folder of a BPF file system
 
-{options} is for example --cluster-cidr=10.1.0.0/16,fd00:10:1::/48 --nodeport-addresses=0.0.0.0/0,::/0; others may be
+With {cgroup}, that file system is at /sys/fs/bpf, too. {options} is for example --cluster-cidr=10.1.0.0/16,fd00:10:1::/48 --nodeport-addresses=0.0.0.0/0,::/0; others may be
 --detect-local-mode, --pod-bridge-interface, --pod-interface-name-prefix and --masquerade-all. A proxy on plans hands them to
 kpng-plan as they are. Without {options}, the backend must treat these ranges as pod addresses and serve node ports on all
 addresses, and scenarios with other settings do not apply.

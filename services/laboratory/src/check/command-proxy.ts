@@ -14,7 +14,8 @@ export interface ProxyCommand {
   /**
    * Command that starts the proxy, with placeholders: those of the source of states; `{node}`, the node's name; `{options}`,
    * kube-proxy's options for the settings of a scenario; `{cgroup}`, the folder of a cgroup with the processes of the
-   * node and its pods; `{bpf}`, a folder of the BPF file system.
+   * node and its pods; `{bpf}`, a folder of a BPF file system, which a command with {cgroup} finds at
+   * /sys/fs/bpf, too.
    */
   readonly command: readonly string[];
   /** Shell command that removes everything of the proxy from the node. Default: none. */
@@ -76,7 +77,7 @@ export class CommandProxy implements AsyncDisposable {
 
   static async #open(world: TwoNodes, states: StateSource, command: ProxyCommand): Promise<CommandProxy> {
     const has = (name: string): boolean => command.command.some((word) => word.includes(`{${name}}`));
-    const bpf = has("bpf") ? await mountBpf(world.laboratory, "n1") : undefined;
+    const bpf = has("bpf") || has("cgroup") ? await mountBpf(world.laboratory, "n1") : undefined;
     const cgroup = has("cgroup") ? NodeCgroup.open(world) : undefined;
     return new CommandProxy(world, states, command, cgroup, bpf);
   }

@@ -9,10 +9,14 @@ export function cgroupMount(): string | undefined {
   return /^\S+ (\S+) cgroup2 /m.exec(readFileSync("/proc/self/mounts", "utf8"))?.[1];
 }
 
-/** Mounts a BPF file system in a laboratory, which disappears with it, and returns its folder. */
+/**
+ * Mounts a BPF file system in a laboratory, which disappears with it, also at /sys/fs/bpf, where programs look for it.
+ * Returns its other folder.
+ */
 export async function mountBpf(laboratory: Laboratory, name: string): Promise<string> {
   const folder = join(laboratory.folder, "bpf");
-  const script = 'mkdir -p "$0" && { mountpoint -q "$0" || mount -t bpf bpf "$0"; }';
+  const script =
+    'mkdir -p "$0" && { mountpoint -q "$0" || { mount -t bpf bpf "$0" && mount --bind "$0" /sys/fs/bpf; }; }';
   await laboratory.run(name, ["sh", "-c", script, folder]);
   return folder;
 }
