@@ -1,4 +1,4 @@
-import { localPorts } from "@kpng/backend-userspace/entry/entry.ts";
+import { localPortRange, localPorts } from "@kpng/backend-userspace/entry/entry.ts";
 import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
 import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import { named, nothing } from "@kpng/laboratory/scenario/build.ts";
@@ -10,9 +10,8 @@ import { describePackets } from "./describe-packets.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 
-const range = { first: 20_000, last: 20_049 };
-const udp = (name: string, number: number, host: "b" | "c"): State =>
-  named(name, { number, ports: [{ port: 80, protocols: ["udp"] }] }, [host]);
+const udp = (name: string, number: number, host: "b" | "c", port = 80): State =>
+  named(name, { number, ports: [{ port, protocols: ["udp"] }] }, [host]);
 const poll = { timeout: 30_000, interval: 100 };
 
 describePackets("UDP flows through kpng-userspace, with redirection", () => {
@@ -24,7 +23,7 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
     world = await buildTwoNodes();
     // Some rule of every node uses connection tracking.
     await nft("table ip node { chain pre { type filter hook prerouting priority -200; ct state new counter; }; }");
-    backend = await kpngUserspace(world, { args: ["--local-ports", `${range.first}-${range.last}`] });
+    backend = await kpngUserspace(world);
   });
   afterAll(async () => {
     await backend?.close();
@@ -32,10 +31,10 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
   });
 
   /** Sends datagrams from one port, until the test ends. The result tells who answers since its last call. */
-  async function openFlow(address: string): Promise<() => Promise<string>> {
+  async function openFlow(address: string, port = 80): Promise<() => Promise<string>> {
     const id = ++lastId;
     const agent = world.agentOf(pod("a"));
-    await agent.send({ kind: "open", id, protocol: "udp", address, port: 80 });
+    await agent.send({ kind: "open", id, protocol: "udp", address, port });
     return async () => {
       const { answered, name } = await agent.send({ kind: "look", id });
       return answered === 0 ? "nobody" : (name ?? "?");
@@ -65,11 +64,16 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
     await expect.poll(who, poll).toBe("b");
   });
 
-  /** Number of another cluster IP whose frontend prefers the same local port. */
+  const rivalNumber = 65;
+
+  /** Port of the cluster IP of {@link rivalNumber} whose frontend prefers the same local port as port 80 of `number`. */
   function rivalOf(number: number): number {
-    const firstPort = (each: number): number => [...localPorts(`UDP 10.96.0.${each} 80`, range)][0] ?? 0;
-    const rival = Array.from({ length: 150 }, (_, at) => 80 + at).find((each) => firstPort(each) === firstPort(number));
-    return rival ?? expect.fail(`no other Service prefers the port of ${number}`);
+    const firstPort = (frontend: string) =>
+      localPorts(`UDP ${frontend}`, localPortRange)[Symbol.iterator]().next().value;
+    const wanted = firstPort(`10.96.0.${number} 80`);
+    const ports = Array.from({ length: 65_000 }, (_, at) => 81 + at);
+    const rival = ports.find((port) => firstPort(`10.96.0.${rivalNumber} ${port}`) === wanted);
+    return rival ?? expect.fail(`no other frontend prefers the port of ${number}`);
   }
 
   /** Waits until no entry leads from an address to another place. */
@@ -96,16 +100,16 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
       },
     },
   ])("a client of $when does not reach the Service that gets its local port", async ({ number, replace }) => {
-    const next = rivalOf(number);
+    const port = rivalOf(number);
     await backend.start({}, udp("web", number, "b"));
     const who = await openFlow(`10.96.0.${number}`);
     await expect.poll(who, poll).toBe("b");
-    await replace(udp("next", next, "c"));
-    await expect.poll(await openFlow(`10.96.0.${next}`), poll).toBe("c");
+    await replace(udp("next", rivalNumber, "c", port));
+    await expect.poll(await openFlow(`10.96.0.${rivalNumber}`, port), poll).toBe("c");
     await untranslated(`10.96.0.${number}`);
     // Datagrams that reached the listener before the entry was deleted may still be answered.
     await expect.poll(who, poll).toBe("nobody");
-    const other = await openFlow(`10.96.0.${next}`);
+    const other = await openFlow(`10.96.0.${rivalNumber}`, port);
     for (let count = 0; count < 5; count++) await expect.poll(other, poll).toBe("c");
     expect(await who()).toBe("nobody");
   });

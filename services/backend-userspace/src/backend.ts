@@ -6,8 +6,6 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseAddress } from "@kpng/model/address.ts";
 import { type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { InvalidArgumentError } from "commander";
-import { type PortRange, parsePortRange } from "./entry/entry.ts";
 import { openEntries, removeTables } from "./entry/redirect-entry.ts";
 import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
@@ -18,12 +16,6 @@ const userspaceOptions: readonly OptionSpec[] = [
     "--map <addresses>",
     "listen at local ports of these addresses, one per family, and print the mapping, instead of redirecting packets: needs no rights",
   ),
-  {
-    flags: "--local-ports <first-last>",
-    isExpert: true,
-    description: "range of the local ports, one for each frontend of a protocol and family (default: 20000-29999)",
-    parse: portRange,
-  },
   {
     flags: "--max-connections <count>",
     isExpert: true,
@@ -37,7 +29,6 @@ const userspaceOptions: readonly OptionSpec[] = [
 interface UserspaceSettings {
   /** Addresses given with `--map`; undefined if packets are redirected. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
-  readonly localPorts: PortRange;
   /** Name of the nftables table. */
   readonly tableName: string;
   readonly traffic: TrafficSettings;
@@ -54,10 +45,8 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   if (options.once === true && options.dryRun !== true) {
     throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
   }
-  const localPorts = (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 };
   return {
     mapAddresses: given.length === 0 ? undefined : mapAddresses(given),
-    localPorts,
     tableName: serviceProxyName === "" ? "kpng-user" : `kpng-user-${hash}`,
     traffic: {
       tcp: {
@@ -72,7 +61,8 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       maxConnections: Number(options.maxConnections),
       maxFlows: 0,
       maxPerService: 0,
-      maxListenersPerService: Math.max(100, Math.floor((localPorts.last - localPorts.first + 1) / 8)),
+      // An eighth of the local ports.
+      maxListenersPerService: 1_250,
     },
   };
 }
@@ -89,12 +79,6 @@ function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses
     addresses[parsed.family] = parsed.address;
   }
   return addresses;
-}
-
-function portRange(text: string): PortRange {
-  const range = parsePortRange(text);
-  if (range === undefined) throw new InvalidArgumentError(`"${text}" is not a range of ports: write 20000-29999`);
-  return range;
 }
 
 /**

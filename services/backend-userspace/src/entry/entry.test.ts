@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { localPorts, parsePortRange } from "./entry.ts";
+import { localPorts } from "./entry.ts";
 
 test("all ports of a range are tried, from one that follows from the name", () => {
   const range = { first: 20_000, last: 20_199 };
@@ -9,14 +9,4 @@ test("all ports of a range are tried, from one that follows from the name", () =
   expect([...localPorts("TCP 10.96.0.2 80", range)][0]).not.toBe(ports[0]);
   const { includes } = localPorts("", range);
   expect([19_999, 20_000, 20_199, 20_200].map(includes)).toEqual([false, true, true, false]);
-});
-
-test.each([
-  ["20000-29999", { first: 20_000, last: 29_999 }],
-  ["1-1", { first: 1, last: 1 }],
-  ["0-10", undefined],
-  ["10-9", undefined],
-  ["1-65536", undefined],
-])("the range %s is %j", (text, range) => {
-  expect(parsePortRange(text)).toEqual(range);
 });

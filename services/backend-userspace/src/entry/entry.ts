@@ -85,6 +85,9 @@ export interface PortRange {
   readonly last: number;
 }
 
+/** Local ports of this backend, one for each frontend of a protocol and family. Node ports begin at 30 000. */
+export const localPortRange: PortRange = { first: 20_000, last: 29_999 };
+
 /**
  * Returns the local ports to try for a listener. The first one is derived from the listener's name, so that it is
  * usually the same after a restart; all other ports in the range follow. Pure.
@@ -100,13 +103,6 @@ export function localPorts(name: string, { first, last }: PortRange): PortList {
       for (let step = 0; step < size; step++) yield first + ((hash + step) % size);
     },
   };
-}
-
-/** Parses a range. *Shape:* `20000-29999`. Returns undefined for any other string. */
-export function parsePortRange(text: string): PortRange | undefined {
-  const [, first, last] = /^(\d{1,5})-(\d{1,5})$/.exec(text) ?? [];
-  const range = { first: Number(first), last: Number(last) };
-  return range.first >= 1 && range.first <= range.last && range.last <= 65_535 ? range : undefined;
 }
 
 interface MapEntryOptions {

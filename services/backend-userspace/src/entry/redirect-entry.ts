@@ -13,6 +13,7 @@ import {
   type EntryFrontend,
   type EntryNode,
   type EntryState,
+  localPortRange,
   localPorts,
   MapEntry,
   type Place,
@@ -337,7 +338,6 @@ export async function runTool(command: readonly string[], stdin = ""): Promise<s
 interface EntryOptions {
   /** Addresses for `MapEntry`; undefined if packets are to be redirected. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
-  readonly localPorts: PortRange;
   /** Name of the nftables table. */
   readonly tableName: string;
   readonly print: (line: string) => void;
@@ -347,7 +347,8 @@ interface EntryOptions {
  * Returns an entry for each family, IPv4 first. Errors: ENTRY_UNAVAILABLE if packets are to be redirected but this
  * process may not change nftables.
  */
-export async function openEntries({ tableName, mapAddresses, localPorts: ports, print }: EntryOptions) {
+export async function openEntries({ tableName, mapAddresses, print }: EntryOptions) {
+  const ports = localPortRange;
   if (mapAddresses !== undefined) {
     return families.flatMap((family): readonly Entry[] => {
       const address = mapAddresses[family];

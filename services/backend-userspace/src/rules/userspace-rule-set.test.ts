@@ -4,7 +4,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { useScripts } from "@kpng/process/testing/use-scripts.ts";
 import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
-import { MapEntry } from "../entry/entry.ts";
+import { localPortRange, MapEntry } from "../entry/entry.ts";
 import { RedirectEntry } from "../entry/redirect-entry.ts";
 import { familyPlan, key, RunningService, readAll, servicePlan, TestEndpoint } from "../testing/running-service.ts";
 
@@ -46,7 +46,7 @@ test("a sync fails while nothing can listen, and the next one succeeds when the 
 
 test("a sync fails while the node has no address to listen at, unless it has one of the other family", async () => {
   useScripts({ nft: "exit 0" });
-  const entry = new RedirectEntry({ family: "v4", table: "kpng-test", ports: { first: 20_000, last: 29_999 } });
+  const entry = new RedirectEntry({ family: "v4", table: "kpng-test", ports: localPortRange });
   let v6 = ["::1", "fe80::1"];
   await using running = new RunningService({}, entry, () => ({ v4: [], v6 }));
   const service = { endpoints: [{ address: "10.0.0.1", port: 80 }] };

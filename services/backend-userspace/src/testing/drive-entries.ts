@@ -3,7 +3,7 @@ import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addre
 import type { Family } from "@kpng/model/address.ts";
 import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
-import type { EntryFrontend, EntryState } from "../entry/entry.ts";
+import { type EntryFrontend, type EntryState, localPortRange } from "../entry/entry.ts";
 import { openEntries, RedirectEntry } from "../entry/redirect-entry.ts";
 
 // Changes the entries in the network namespace of this process, and prints what each step found. The kernel test of the
@@ -32,7 +32,7 @@ const at = (kind: Frontend["kind"], protocol: "TCP" | "UDP", port: number): Entr
 const open = (port: number): EntryState => ({ kind: "open", at: { address: own, port } });
 const node = () => ({ plan: nodePlan({ family, nodeAddress: own }), localAddresses: readLocalAddresses()[family] });
 
-const redirect = new RedirectEntry({ family, table: "kpng-test", ports: { first: 20_000, last: 29_999 } });
+const redirect = new RedirectEntry({ family, table: "kpng-test", ports: localPortRange });
 redirect.useNode(node());
 const web = at("clusterIP", "TCP", 80);
 await redirect.publish([
@@ -72,10 +72,8 @@ steps.afterwards = await redirect.repair();
 await redirect.close();
 steps.left = run("nft list tables").trim();
 
-const ports = { first: 20_000, last: 29_999 };
 const opened = await openEntries({
   mapAddresses: undefined,
-  localPorts: ports,
   tableName: "kpng-test",
   print: () => undefined,
 });
