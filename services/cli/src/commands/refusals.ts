@@ -29,7 +29,7 @@ const refusals: readonly Refusal[] = [
   {
     words: ["pods", "pod", "po"],
     reason: "a watcher knows pods only as endpoints of Services",
-    instead: "`kpng get endpoints POD`, `kpng get view NODE --endpoint POD`",
+    instead: "`kpng get endpoints POD`, `kpng get view NODE`",
   },
   {
     words: ["all", "namespaces", "ns", "deployments", "deploy", "daemonsets", "ds", "ingress", "configmaps", "secrets"],

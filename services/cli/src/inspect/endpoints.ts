@@ -112,28 +112,17 @@ export const viewCommand: InspectCommand = {
   description: "every endpoint as a node uses it, with the reason",
   argument: "<node>",
   parseArgument: parseNodeName,
-  options: [
-    ...namespaceOptions,
-    serviceFilterOption,
-    {
-      flags: "--endpoint <pod-or-address>",
-      description: "only this endpoint",
-      default: "",
-      parse: parseFilter,
-    },
-    ...outputOptions,
-  ],
+  options: [...namespaceOptions, serviceFilterOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND n1 -n default
 
-  # why does n1 not use pod web-2?
-  COMMAND n1 --endpoint web-2
+  # why does n1 not use a pod of default/web?
+  COMMAND n1 --service default/web
 `,
   run: async (transport, [nodeName = ""], options) => {
     const client = inspectClient(transport);
-    const endpoint = String(options.endpoint);
-    const filter = { ...splitService(options), endpoint, nodeName, serviceProxyName: readProxyName(options) };
+    const filter = { ...splitService(options), nodeName, serviceProxyName: readProxyName(options) };
     let isNodeKnown = true;
     const rows = await readPages(client.listNodeEndpoints, filter, (page) => {
       isNodeKnown = page.isNodeKnown;

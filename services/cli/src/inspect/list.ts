@@ -298,31 +298,20 @@ const stateNames: ReadonlyMap<string, ApplyState> = enumWords(ApplyStateSchema);
 
 const stateWords = [...stateNames.keys()].join(", ");
 
-const stateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
+const anyStateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
 
-/** Options that select nodes and subscribers by the revision that they have applied. */
-export const applyFilterOptions: readonly OptionSpec[] = [
-  {
-    flags: "--not-applied <revision>",
-    description: "only if this revision is not applied",
-    default: 0,
-    parse: parseWholeNumber("--not-applied", 1, Number.MAX_SAFE_INTEGER),
+/** Option that selects nodes and subscribers by their state. */
+export const stateOption: OptionSpec = {
+  ...anyStateOption,
+  parse: (text, previous) => {
+    parseFilter(text);
+    const wrong = text.split(",").find((state) => state !== "" && !stateNames.has(state));
+    if (wrong !== undefined) throw new InvalidArgumentError(`unknown state "${wrong}": expected ${stateWords}`);
+    return anyStateOption.parse?.(text, previous);
   },
-  {
-    ...stateOption,
-    parse: (text, previous) => {
-      parseFilter(text);
-      const wrong = text.split(",").find((state) => state !== "" && !stateNames.has(state));
-      if (wrong !== undefined) throw new InvalidArgumentError(`unknown state "${wrong}": expected ${stateWords}`);
-      return stateOption.parse?.(text, previous);
-    },
-  },
-];
+};
 
-/** Returns the values of {@link applyFilterOptions} as request fields. */
-export function applyFilterOf(options: Options): { notAppliedRevision: bigint; states: ApplyState[] } {
-  return {
-    notAppliedRevision: BigInt(Number(options.notApplied)),
-    states: (options.state as readonly string[]).flatMap((name) => stateNames.get(name) ?? []),
-  };
+/** Returns the values of {@link stateOption}. */
+export function statesOf({ state }: Options): ApplyState[] {
+  return (state as readonly string[]).flatMap((name) => stateNames.get(name) ?? []);
 }

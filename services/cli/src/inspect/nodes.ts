@@ -17,13 +17,13 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import {
-  applyFilterOf,
-  applyFilterOptions,
   labelSelectorOption,
   nodeFilterOption,
   parseFilter,
   parseServiceKey,
   runList,
+  stateOption,
+  statesOf,
   watchOption,
 } from "./list.ts";
 import { isTable, outputOptions, printMessage, printMessages, printRows, readOutputOptions } from "./print/output.ts";
@@ -138,11 +138,11 @@ export const nodesCommand: InspectCommand = {
   description: "nodes, and the revision that each has applied",
   argument: "[name...]",
   parseArgument: parseFilter,
-  options: [...applyFilterOptions, labelSelectorOption, watchOption, ...outputOptions],
+  options: [stateOption, labelSelectorOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   # which nodes have not applied revision 1234?
-  COMMAND --not-applied 1234
+  COMMAND -o json | jq -r '.items[] | select(.appliedRevision < 1234).name'
 
   # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
@@ -156,7 +156,7 @@ Examples:
   run: runList({
     noun: "node",
     table: nodeTable,
-    filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
+    filterOf: (name = "", options) => ({ name, states: statesOf(options) }),
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),
     rowsOf: ({ nodes }) => nodes,
@@ -172,7 +172,7 @@ export const subscribersCommand: InspectCommand = {
   name: "subscribers",
   aliases: ["subscriber", "sub"],
   description: "open streams of backends, relays and people",
-  options: [nodeFilterOption, ...applyFilterOptions, watchOption, ...outputOptions],
+  options: [nodeFilterOption, stateOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND -o wide
@@ -181,7 +181,7 @@ Examples:
   run: runList({
     noun: "subscriber",
     table: subscriberTable,
-    filterOf: (_, options) => ({ node: String(options.node), ...applyFilterOf(options) }),
+    filterOf: (_, options) => ({ node: String(options.node), states: statesOf(options) }),
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),
     rowsOf: ({ subscribers }) => subscribers,

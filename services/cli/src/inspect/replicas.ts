@@ -9,11 +9,9 @@ import {
   ListFindingsResponseSchema,
   ListNodesRequestSchema,
   ListNodesResponseSchema,
-  ListSubscribersRequestSchema,
   ListSubscribersResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
 import { pageSize, type Replica, requestFailure } from "./client.ts";
 import { terminalText, timestampMs } from "./print/text.ts";
 
@@ -29,7 +27,7 @@ import { terminalText, timestampMs } from "./print/text.ts";
  *
  * If a replica does not answer, a warning is printed on standard error. A stream follows only the first replica.
  *
- * Errors: the first replica's error if none answers; BAD_OPTION for a revision, because each replica counts its own.
+ * Errors: the first replica's error if none answers.
  */
 export function joinReplicas(replicas: readonly Replica[]): Transport {
   const [first] = replicas;
@@ -43,7 +41,6 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
   return {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
       const request = create(method.input, input);
-      checkRevision(request);
       // Do not let replicas filter by state: to each of them, most nodes are absent.
       const states = isMessage(request, ListNodesRequestSchema) ? request.states : [];
       const unselected = states.length === 0 ? request : { ...request, states: [], pageSize };
@@ -78,13 +75,6 @@ export function joinReplicas(replicas: readonly Replica[]): Transport {
       return first.transport.stream(...call);
     },
   };
-}
-
-/** Rejects requests that name a revision. Errors: BAD_OPTION. */
-function checkRevision(request: Message): void {
-  if (!isMessage(request, ListNodesRequestSchema) && !isMessage(request, ListSubscribersRequestSchema)) return;
-  if (request.notAppliedRevision === 0n) return;
-  throw new ProcessError("BAD_OPTION", "each watcher counts its own revisions: name one with --pod or --api");
 }
 
 /** Adds the rows of the other pages to the rows of the first page. For changes, only the first page was requested. */

@@ -1,4 +1,4 @@
-import { parseDurationMs, parseNonEmptyText } from "@kpng/process/options.ts";
+import { parseNonEmptyText } from "@kpng/process/options.ts";
 import { replaySource } from "@kpng/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
@@ -25,23 +25,17 @@ export const replayCommand: SourceCommand = {
         throw new InvalidArgumentError("expected a number from 0 to 1000000");
       },
     },
-    {
-      flags: "--until <duration>",
-      description: "stop at this time after the start of the recording (default: at its end)",
-      parse: parseDurationMs,
-    },
   ],
   examples: `
 Examples:
   kpng replay -i problem.jsonl.gz --speed 10 to-api
-  kpng replay -i problem.jsonl.gz --until 30s explain --node n1 default/web
+  kpng replay -i problem.jsonl.gz explain --node n1 default/web
 `,
   make: (options, sink, context) =>
     replaySource({
       path: options.input as string,
-      // A query is answered from the state at the end of the recording, or at the time `--until`.
+      // A query is answered from the state at the end of the recording.
       speed: (options.speed as number | undefined) ?? (options.isQuery === true ? 0 : 1),
-      untilMs: options.until as number | undefined,
       sink,
       ...context,
     }),

@@ -12,8 +12,6 @@ interface ReplaySourceOptions {
   readonly path: string;
   /** Playback speed: 2 plays twice as fast as recorded, 0 plays without delays. */
   readonly speed: number;
-  /** Stops after the last batch before this time, in milliseconds since the recording began. Default: plays all. */
-  readonly untilMs?: number | undefined;
   readonly sink: ClusterSink;
   readonly log: Log;
   readonly health: Health;
@@ -30,7 +28,7 @@ export function replaySource(options: ReplaySourceOptions): Source {
 }
 
 async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<void> {
-  const { path, speed, untilMs = Number.POSITIVE_INFINITY, sink, log, health } = options;
+  const { path, speed, sink, log, health } = options;
   health.setWaiting(part, "waiting for the first batch of the recording");
   const items = new GlobalItems();
   let playedMs = 0;
@@ -40,9 +38,6 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   if (isTruncated) log.error("the recording is truncated: its end is missing", { path });
   for (const line of lines) {
     if (line.kind !== "op") continue;
-    // The first batch (the initial state) is always played, because its time only shows how long the recorder took to
-    // receive it.
-    if (line.atMs > untilMs && batchCount > 0) break;
     if (!items.apply(line.op)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
     if (signal.aborted) return;
