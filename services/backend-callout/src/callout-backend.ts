@@ -17,7 +17,7 @@ export const inputOption: OptionSpec = {
   description:
     "what the program reads: the view, as kpng-json prints it, or the plan, what must happen to each packet, as kpng-plan prints it",
   default: "view",
-  parse: oneOf("--callout-input", ["view", "plan"]),
+  parse: oneOf(["view", "plan"]),
 };
 
 /**

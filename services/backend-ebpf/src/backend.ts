@@ -36,13 +36,13 @@ const ebpfOptions: readonly OptionSpec[] = [
     description:
       "whose TCP sockets choose endpoints: those in the node's own network namespace, or also those of pods, which then bypass redirects in their namespaces (sidecars) and the node's DNS cache",
     default: defaults.sockets,
-    parse: oneOf("--sockets", ["node", "all"]),
+    parse: oneOf(["node", "all"]),
   },
   {
     flags: "--iptables-localhost-nodeports <true|false>",
     description: "serve node ports on 127.0.0.0/8 to processes of the node",
     default: "true",
-    parse: oneOf("--iptables-localhost-nodeports", ["true", "false"]),
+    parse: oneOf(["true", "false"]),
   },
   {
     flags: "--nftables-masquerade-bit <bit>",

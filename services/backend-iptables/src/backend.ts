@@ -28,7 +28,7 @@ const iptablesOptions: readonly OptionSpec[] = [
     description:
       "variant of iptables: nft, legacy, or auto: that of kubelet, else the one with more rules, else `iptables`",
     default: "auto",
-    parse: oneOf("--iptables-variant", ["auto", "nft", "legacy"]),
+    parse: oneOf(["auto", "nft", "legacy"]),
   },
 ];
 

@@ -183,32 +183,35 @@ export function parseMemory(name: string, max: number): (text: string) => number
 /**
  * Returns an option that may be given several times. A value may also be a list separated by commas, as in an
  * environment variable. Given values replace the default. Commander's variadic options are not used, because they would
- * take a subcommand as another value, e.g. in `file -i a.yaml to-api`.
+ * take a subcommand as another value, e.g. in `file -i a.yaml to-api`. `check` throws InvalidArgumentError for an
+ * invalid text.
  */
-export function repeatable(flags: string, description: string, standard: readonly string[] = []): OptionSpec {
-  const parse = (text: string, previous: unknown): readonly string[] => [
+export function repeatable(
+  flags: string,
+  description: string,
+  standard: readonly string[] = [],
+  check?: (text: string) => unknown,
+): OptionSpec {
+  const parse = (text: string, previous: unknown): readonly string[] => {
+    check?.(text);
     // The same array, not an equal one: nothing has been given yet.
-    ...(previous === standard ? [] : (previous as readonly string[])),
-    ...text.split(",").filter((part) => part !== ""),
-  ];
+    const before = previous === standard ? [] : (previous as readonly string[]);
+    return [...before, ...text.split(",").filter((part) => part !== "")];
+  };
   return { flags, description: `${description}; repeatable`, default: standard, parse };
 }
 
 /** Returns a {@link repeatable} option that rejects an empty value, which most often comes from an unset variable. */
 export function repeatableNonEmpty(flags: string, description: string, standard: readonly string[]): OptionSpec {
-  const spec = repeatable(flags, description, standard);
-  const parse = (text: string, previous: unknown): unknown => {
-    if (/^,*$/.test(text)) throw new InvalidArgumentError("the value is empty");
-    return spec.parse?.(text, previous);
-  };
-  return { ...spec, parse };
+  return repeatable(flags, description, standard, (text) => parseNonEmptyText(text.replaceAll(",", "")));
 }
 
-/** Returns a parser of an option with a fixed set of values; error messages contain `flag`. */
-export function oneOf(flag: string, values: readonly string[]): (text: string) => string {
+/** Returns a parser of an option with a fixed set of values; error messages end with `hint`. */
+export function oneOf<T extends string>(values: readonly T[], hint = ""): (text: string) => T {
   return (text) => {
-    if (values.includes(text)) return text;
-    throw new InvalidArgumentError(`${flag} must be one of ${values.join(", ")}`);
+    const value = values.find((one) => one === text);
+    if (value !== undefined) return value;
+    throw new InvalidArgumentError(`expected one of ${values.join(", ")}${hint}`);
   };
 }
 
@@ -223,11 +226,7 @@ export const logLevelOption: OptionSpec = {
   flags: "--log-level <level>",
   description: "lowest severity that is logged to standard error: off, error, info or debug",
   default: "info",
-  parse: (text) => {
-    if (text !== "off" && text !== "error" && text !== "info" && text !== "debug")
-      throw new InvalidArgumentError("log level must be off, error, info or debug");
-    return text;
-  },
+  parse: oneOf(["off", "error", "info", "debug"]),
 };
 
 /** Option `--node-name`. */

@@ -47,7 +47,7 @@ const outputOption: OptionSpec = {
   flags: "-o, --output <format>",
   description: "with --diff: table or json",
   default: "table",
-  parse: oneOf("--output", ["table", "json"]),
+  parse: oneOf(["table", "json"]),
 };
 
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {

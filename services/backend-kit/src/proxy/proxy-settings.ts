@@ -25,7 +25,7 @@ export const planOptions: readonly OptionSpec[] = [
     flags: "--detect-local-mode <mode>",
     description: `how to recognize traffic from pods of this node: ${detectLocalModes.join(", ")}`,
     default: "ClusterCIDR",
-    parse: oneOf("--detect-local-mode", detectLocalModes),
+    parse: oneOf(detectLocalModes),
   },
   {
     flags: "--pod-bridge-interface <name>",

@@ -23,7 +23,7 @@ const protocolOptions: readonly OptionSpec[] = [
     description:
       'how the backend says what it has applied: acks (revisions only), or stdout, with a line {"services": {"default/web": ["10.1.0.1"]}} (sorted addresses of endpoints) after each state',
     default: "acks",
-    parse: oneOf("--report", ["acks", "stdout"]),
+    parse: oneOf(["acks", "stdout"]),
   },
   {
     flags: "--applied <command>",

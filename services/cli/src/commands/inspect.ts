@@ -72,22 +72,19 @@ const apiAddresses = repeatable(
   "--api <address>",
   "watchers or a backend: host:port, http://host:port, https://host:port or unix:///path; in place of a cluster",
   ["127.0.0.1:12090"],
+  (text) => {
+    try {
+      // Only the syntax: whether TLS files are given is not known yet.
+      for (const address of text.split(",")) parseApiAddress(address, false);
+    } catch (error) {
+      throw new InvalidArgumentError((error as Error).message);
+    }
+  },
 );
 
 /** Options of the commands that query a remote watcher or a backend: the address or the cluster, and credentials. */
 export const remoteOptions: readonly OptionSpec[] = [
-  {
-    ...apiAddresses,
-    parse: (text, previous) => {
-      try {
-        // Only the syntax: whether TLS files are given is not known yet.
-        for (const address of text.split(",")) parseApiAddress(address, false);
-      } catch (error) {
-        throw new InvalidArgumentError((error as Error).message);
-      }
-      return apiAddresses.parse?.(text, previous);
-    },
-  },
+  apiAddresses,
   ...clusterOptions,
   ...clientOptions("the connection to the watcher"),
 ];

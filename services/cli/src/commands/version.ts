@@ -1,30 +1,15 @@
-import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
+import { addOptions } from "@kpng/process/options.ts";
 import { formatVersion } from "@kpng/process/run/run-process.ts";
-import { Command, InvalidArgumentError } from "commander";
+import { Command } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { inspectClient, type Replica } from "../inspect/client.ts";
-import { formats } from "../inspect/print/output.ts";
+import { textOrJsonOption } from "../inspect/print/output.ts";
 import { oneLine } from "../inspect/print/text.ts";
 import { joinReplicas } from "../inspect/replicas.ts";
 import { closeAll, connectReplicas, remoteOptions } from "./inspect.ts";
 
 const versionText = formatVersion("kpng", packageJson.version);
-
-/** Returns the option; a format in the environment that only lists have, such as "wide", does not concern it. */
-function outputOption({ KPNG_OUTPUT_FORMAT: ofLists }: NodeJS.ProcessEnv): OptionSpec {
-  return {
-    flags: "-o, --output <format>",
-    description: "text or json",
-    default: "text",
-    // KPNG_OUTPUT is already the output file of to-file.
-    env: ofLists !== "json" && formats.some((format) => format === ofLists) ? false : "KPNG_OUTPUT_FORMAT",
-    parse: (text) => {
-      if (text !== "text" && text !== "json") throw new InvalidArgumentError("expected text or json");
-      return text;
-    },
-  };
-}
 
 /** Timeout for the request to the watcher, in milliseconds. */
 const limitMs = 3_000;
@@ -34,7 +19,7 @@ const limitMs = 3_000;
  * If no watcher answers, it prints its own version and the reason.
  */
 export function makeVersion(signal: AbortSignal): Command {
-  const specs = [outputOption(process.env), ...remoteOptions];
+  const specs = [textOrJsonOption("KPNG_VERSION_OUTPUT"), ...remoteOptions];
   return addOptions(new Command("version"), specs).action(async (options: Options) => {
     const version = packageJson.version;
     const watcher = await askVersion(options, signal);

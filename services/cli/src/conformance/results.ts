@@ -25,7 +25,7 @@ export const resultOptions: readonly OptionSpec[] = [
     flags: "-o, --output <format>",
     description: "table, json (one object per case and line) or junit",
     default: "table",
-    parse: oneOf("--output", ["table", "json", "junit"]),
+    parse: oneOf(["table", "json", "junit"]),
   },
 ];
 

@@ -28,7 +28,7 @@ const options: readonly OptionSpec[] = [
   {
     flags: "--node-fault <name>",
     description: `what each tenth node does wrong: ${Object.keys(nodeFaults).join(", ")}`,
-    parse: oneOf("--node-fault", Object.keys(nodeFaults)),
+    parse: oneOf(Object.keys(nodeFaults)),
   },
   { flags: "--once", description: "end when every node has its view, and print how long it took" },
 ];

@@ -8,9 +8,8 @@ import {
   VerdictSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { type OptionSpec, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { InvalidArgumentError } from "commander";
 import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
 import { readProxyName } from "./list.ts";
@@ -60,10 +59,7 @@ export const explainCommand: InspectCommand = {
     {
       flags: "--protocol <protocol>",
       description: "tcp, udp or sctp (default: the protocol of the port)",
-      parse: (text) => {
-        if (protocolNames.has(text.toUpperCase())) return text.toUpperCase();
-        throw new InvalidArgumentError("expected tcp, udp or sctp");
-      },
+      parse: (text) => oneOf([...protocolNames.keys()])(text.toUpperCase()),
     },
     ...settingOptions,
     ...outputOptions,

@@ -7,30 +7,17 @@ import {
   ListFindingsResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { failureHint } from "@kpng/process/connection/failure-hint.ts";
-import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, inspectClient, type Replica, requestFailure } from "./client.ts";
 import { namespaceOptions, splitName } from "./list.ts";
-import { formatJsonList, plainMessage } from "./print/output.ts";
+import { formatJsonList, plainMessage, textOrJsonOption } from "./print/output.ts";
 import { formatCount, formatTable, oneLine, terminalText } from "./print/text.ts";
 
 /** `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. */
 export const analyzeCommand: InspectCommand = {
   name: "analyze",
   description: "what is probably wrong, and what to do about it",
-  options: [
-    ...namespaceOptions,
-    {
-      flags: "-o, --output <format>",
-      description: "text or json",
-      default: "text",
-      env: "KPNG_ANALYZE_OUTPUT",
-      parse: (text) => {
-        if (text === "text" || text === "json") return text;
-        throw new InvalidArgumentError("expected text or json");
-      },
-    },
-  ],
+  options: [...namespaceOptions, textOrJsonOption("KPNG_ANALYZE_OUTPUT")],
   examples: `
 The exit code is 1 if there is a finding of severity error, and 0 otherwise.
 

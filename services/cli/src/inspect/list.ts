@@ -1,7 +1,7 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import { type ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { type OptionSpec, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
@@ -296,20 +296,15 @@ function labelsOf(row: object): Readonly<Record<string, string>> {
 
 const stateNames: ReadonlyMap<string, ApplyState> = enumWords(ApplyStateSchema);
 
-const stateWords = [...stateNames.keys()].join(", ");
-
-const anyStateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
+const parseState = oneOf([...stateNames.keys()]);
 
 /** Option that selects nodes and subscribers by their state. */
-export const stateOption: OptionSpec = {
-  ...anyStateOption,
-  parse: (text, previous) => {
-    parseFilter(text);
-    const wrong = text.split(",").find((state) => state !== "" && !stateNames.has(state));
-    if (wrong !== undefined) throw new InvalidArgumentError(`unknown state "${wrong}": expected ${stateWords}`);
-    return anyStateOption.parse?.(text, previous);
-  },
-};
+export const stateOption: OptionSpec = repeatable(
+  "--state <state>",
+  `only this state: ${[...stateNames.keys()].join(", ")}`,
+  [],
+  (text) => text.split(",").forEach(parseState),
+);
 
 /** Returns the values of {@link stateOption}. */
 export function statesOf({ state }: Options): ApplyState[] {

@@ -1,6 +1,7 @@
 import { readServerTls, tlsOptions } from "@kpng/process/credential-files.ts";
 import {
   type OptionSpec,
+  oneOf,
   parseDurationMs,
   parseNonEmptyText,
   parseWholeNumber,
@@ -14,7 +15,6 @@ import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { statusPage } from "@kpng/watcher/page/status-page.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
-import { InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
@@ -75,32 +75,23 @@ export const toApi: SinkCommand = {
       defaultListen,
     ),
     ...tlsOptions("listen-", "the listeners"),
-    {
-      flags: "--globalv1-api [boolean]",
-      description: "serve the whole cluster state",
-      parse: parseBoolean,
-      default: true,
-    },
-    { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
-    {
-      flags: "--inspect-api [boolean]",
-      description:
-        "serve the inspect API (kpng get, explain, trace, top, record), and the status page at --healthz-bind-address",
-      parse: parseBoolean,
-      default: true,
-    },
-    {
-      flags: "--allow-anonymous [boolean]",
-      description: "give every right to clients over TCP that prove no identity by a certificate or token",
-      parse: parseBoolean,
-      default: false,
-    },
-    {
-      flags: "--trust-loopback [boolean]",
-      description: "give every right to clients over loopback: the processes and host-network pods of this machine",
-      parse: parseBoolean,
-      default: true,
-    },
+    booleanOption("--globalv1-api", true, "serve the whole cluster state"),
+    booleanOption("--local-api", true, "serve the views of nodes"),
+    booleanOption(
+      "--inspect-api",
+      true,
+      "serve the inspect API (kpng get, explain, trace, top, record), and the status page at --healthz-bind-address",
+    ),
+    booleanOption(
+      "--allow-anonymous",
+      false,
+      "give every right to clients over TCP that prove no identity by a certificate or token",
+    ),
+    booleanOption(
+      "--trust-loopback",
+      true,
+      "give every right to clients over loopback: the processes and host-network pods of this machine",
+    ),
     ...tokenOptions,
     ...connectionOptions,
   ],
@@ -152,9 +143,10 @@ Examples:
   },
 };
 
-function parseBoolean(text: string): boolean {
-  if (text !== "true" && text !== "false") throw new InvalidArgumentError("expected true or false");
-  return text === "true";
+/** Returns an option that also accepts `--NAME false`. */
+function booleanOption(name: string, standard: boolean, description: string): OptionSpec {
+  const parse = (text: string): boolean => oneOf(["true", "false"])(text) === "true";
+  return { flags: `${name} [boolean]`, description, default: standard, parse };
 }
 
 /**

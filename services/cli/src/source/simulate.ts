@@ -42,7 +42,7 @@ export const simulateCommand: SourceCommand = {
     {
       flags: "--fault <name>",
       description: `what goes wrong, 20 s after the start and after the last time: ${Object.keys(clusterFaults).join(" or ")}`,
-      parse: oneOf("--fault", Object.keys(clusterFaults)),
+      parse: oneOf(Object.keys(clusterFaults)),
     },
   ],
   examples: `

@@ -26,19 +26,13 @@ export interface SourceCommand {
  * `service.kubernetes.io/service-proxy-name`. As in KPNG, it is an option of every source, not of the sinks;
  * `makeSource` adds it.
  */
-export const proxyNameOption: OptionSpec = (() => {
-  const spec = repeatable(
-    "--service-proxy-name <name>",
-    "read and serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
-      "no value get the first (default: Services without the label, and any other value on request)",
-  );
-  const parse = (text: string, previous: unknown): unknown => {
-    // `parseProxyName` throws for invalid names.
-    text.split(",").forEach(parseProxyName);
-    return spec.parse?.(text, previous);
-  };
-  return { ...spec, parse };
-})();
+export const proxyNameOption: OptionSpec = repeatable(
+  "--service-proxy-name <name>",
+  "read and serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
+    "no value get the first (default: Services without the label, and any other value on request)",
+  [],
+  (text) => text.split(",").forEach(parseProxyName),
+);
 
 /** Returns the values of {@link proxyNameOption}. */
 export function readProxyNames(options: Options): readonly string[] {

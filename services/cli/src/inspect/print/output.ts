@@ -8,20 +8,19 @@ import {
   toJson,
 } from "@bufbuild/protobuf";
 import { compareText } from "@kpng/model/collections.ts";
-import type { OptionSpec } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { InvalidArgumentError } from "commander";
 import { type Column, enumWord, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
 
-/** Values of `--output`: tables for people, JSON and YAML for programs. */
-export const formats = ["table", "wide", "json", "yaml", "name"] as const;
-type OutputFormat = (typeof formats)[number];
+/** Parses a value of `--output`: tables for people, JSON and YAML for programs. */
+export const parseOutputFormat = oneOf(["table", "wide", "json", "yaml", "name"], "; jq formats the output of -o json");
 
-/** Parses a value of `--output`. Errors: InvalidArgumentError. */
-export function parseOutputFormat(text: string): OutputFormat {
-  const format = formats.find((one) => one === text);
-  if (format !== undefined) return format;
-  throw new InvalidArgumentError("expected table, wide, json, yaml or name; jq formats the output of -o json");
+type OutputFormat = ReturnType<typeof parseOutputFormat>;
+
+/** Returns the option for the format of a command that prints no rows. `env` is its environment variable. */
+export function textOrJsonOption(env: string): OptionSpec {
+  const parse = oneOf(["text", "json"]);
+  return { flags: "-o, --output <format>", description: "text or json", default: "text", env, parse };
 }
 
 /** Options of all commands that print answers from a watcher or a backend: format and order. */
