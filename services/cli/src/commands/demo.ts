@@ -8,7 +8,7 @@ import { network } from "@kpng/laboratory/one-node.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { writeManifests } from "../demo/manifests.ts";
-import { printToStdout } from "../demo/print.ts";
+import { Print } from "../demo/print.ts";
 import { runWalkthrough } from "../demo/walkthrough.ts";
 
 const examples = `
@@ -27,7 +27,7 @@ Exit code 1 if no packets could be sent, 130 after an interruption.
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo").addHelpText("after", examples).action(async () => {
     const startMs = performance.now();
-    const print = printToStdout();
+    const print = new Print();
     print.line("demo: manifests, a watcher, and a node whose rules kpng-nft makes; all in network namespaces");
     const opened = await openLaboratory();
     if (opened.kind === "unavailable") {
