@@ -1,11 +1,17 @@
+import { basename } from "node:path";
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
-import { addOptions, type OptionSpec, parseNodeName, parseProxyName, repeatable } from "@kpng/process/options.ts";
+import {
+  addOptions,
+  type OptionSpec,
+  parseNodeName,
+  parseNonEmptyText,
+  parseProxyName,
+  repeatable,
+} from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command, InvalidArgumentError } from "commander";
-import { clusterOptions, namesCluster } from "../context/cluster-options.ts";
-import type { Options } from "../context/command-context.ts";
-import { readApiClient } from "../context/command-context.ts";
+import { type Options, readApiClient } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
 import {
   type InspectCommand,
@@ -81,6 +87,37 @@ const apiAddresses = repeatable(
     }
   },
 );
+
+/** Options that name a cluster to query instead of an address. */
+const clusterOptions: readonly OptionSpec[] = [
+  {
+    flags: "--kubeconfig <file>",
+    description: "ask kpng in this kubeconfig's cluster, through the API server (default: $KUBECONFIG)",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--context <name>",
+    description: "context of the kubeconfig, or of ~/.kube/config if there is no other",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--kpng-namespace <name>",
+    description: "namespace of kpng in the cluster",
+    default: "kube-system",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--pod <name>",
+    description: "ask only this pod of kpng in the cluster (default: all watchers)",
+    parse: parseNonEmptyText,
+  },
+];
+
+/** True if the options or the environment name a cluster, or if this is `kubectl kpng`. */
+function namesCluster({ kubeconfig, context }: Options): boolean {
+  const isPlugin = [process.argv0, process.argv[1] ?? ""].some((path) => basename(path) === "kubectl-kpng");
+  return isPlugin || kubeconfig !== undefined || context !== undefined || (process.env.KUBECONFIG ?? "") !== "";
+}
 
 /** Options of the commands that query a remote watcher or a backend: the address or the cluster, and credentials. */
 export const remoteOptions: readonly OptionSpec[] = [

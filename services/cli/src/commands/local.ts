@@ -1,11 +1,10 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { serveBackend } from "@kpng/backend-kit/backend/run-backend.ts";
-import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { clientOptions } from "@kpng/process/credential-files.ts";
-import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
-import { reportsByExitStatus } from "@kpng/process/run/run-process.ts";
+import { addOptions } from "@kpng/process/options.ts";
 import { Command } from "commander";
+import { makeRunCommand, toName } from "../sink/sink-command.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the cluster state; the
@@ -24,19 +23,8 @@ Examples:
 `,
   );
   for (const backend of backends) {
-    const aliases = (backend.aliases ?? []).map((alias) => `to-${alias}`);
-    const command = addOptions(new Command(`to-${backend.name}`).aliases(aliases), [
-      ...backend.options,
-      ...followOptions,
-      ...statusServerOptions,
-      logLevelOption,
-    ]);
-    command
-      .description(backend.description)
-      .addHelpText("after", backend.examples.replaceAll("COMMAND", `kpng local to-${backend.name}`))
-      .action((_options: ParsedOptions, self: Command) => serveBackend(backend, self.optsWithGlobals(), signal));
-    if (backend.exitStatusIsResult !== undefined) reportsByExitStatus(command, backend.exitStatusIsResult);
-    local.addCommand(command);
+    const command = { ...toName(backend), options: [...backend.options, ...followOptions] };
+    local.addCommand(makeRunCommand(command, "kpng local", (options) => serveBackend(backend, options, signal)));
   }
   return local;
 }

@@ -4,7 +4,6 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { type AnswerPage, statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { reportsByExitStatus } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { filterProxyNames } from "@kpng/source/source.ts";
@@ -23,7 +22,8 @@ import { explainCommand } from "../inspect/explain.ts";
 import { analyzeCommand } from "../inspect/findings.ts";
 import { nodesCommand } from "../inspect/nodes.ts";
 import { describeServiceCommand, servicesCommand } from "../inspect/services.ts";
-import { routesOptions, type SinkCommand, toFile, toLocal } from "../sink/sinks.ts";
+import { makeRunCommand, type SinkCommand } from "../sink/sink-command.ts";
+import { routesOptions, toFile, toLocal } from "../sink/sinks.ts";
 import { toApi } from "../sink/to-api.ts";
 import { proxyNameOption, readProxyNames, type SourceCommand } from "../source/source-command.ts";
 import { makeGroup, makeInspectCommand, type WithReplicas } from "./inspect.ts";
@@ -38,28 +38,17 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
     "after",
     source.examples,
   );
-  for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
+  const makeSink = (sink: SinkCommand, path = ""): Command =>
+    makeRunCommand(sink, `kpng ${source.name}${path}`, (options) => run(source, sink, options, signal));
+  for (const sink of [toApi, toFile]) command.addCommand(makeSink(sink));
   const local = addOptions(new Command("to-local"), [...statusServerOptions, logLevelOption]).description(
     "run a backend for one node in this process",
   );
-  for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
+  for (const backend of backends) local.addCommand(makeSink(toLocal(backend), " to-local"));
   command.addCommand(local);
   for (const one of makeInspectSource(source, signal)) command.addCommand(one);
   for (const one of source.more?.(signal) ?? []) command.addCommand(one);
   return command;
-}
-
-function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
-  const words = ["kpng", source.name, ...path, sink.name].join(" ");
-  const command = addOptions(new Command(sink.name).aliases([...(sink.aliases ?? [])]), [
-    ...sink.options,
-    ...statusServerOptions,
-    logLevelOption,
-  ])
-    .description(sink.description)
-    .addHelpText("after", sink.examples.replaceAll("COMMAND", words))
-    .action((_options: Options, self: Command) => run(source, sink, self.optsWithGlobals(), signal));
-  return sink.exitStatusIsResult === undefined ? command : reportsByExitStatus(command, sink.exitStatusIsResult);
 }
 
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {

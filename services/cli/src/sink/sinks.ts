@@ -1,9 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
-import type { AnswerPage } from "@kpng/process/health/status-server.ts";
-import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
-import type { Task } from "@kpng/process/task.ts";
-import type { KubeConnection } from "@kpng/source/kube/connection.ts";
+import { parseNonEmptyText } from "@kpng/process/options.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
@@ -11,32 +8,9 @@ import { localTransport } from "@kpng/watcher/stream/serve/serve.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { TraceSends } from "@kpng/watcher/trace/traces.ts";
-import type { CommandContext, Options } from "../context/command-context.ts";
+import type { CommandContext } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
-
-/**
- * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local`, and
- * one for each backend; `makeSource` runs them.
- */
-export interface SinkCommand {
-  readonly name: string;
-  /** Aliases of the command. Default: none. */
-  readonly aliases?: readonly string[] | undefined;
-  readonly description: string;
-  readonly options: readonly OptionSpec[];
-  readonly examples: string;
-  /** True if the exit status of a run with these options is its result; see `BackendCommand`. */
-  readonly exitStatusIsResult?: ((options: Options) => boolean) | undefined;
-  make(options: Options, store: Store, context: SinkContext): Task;
-}
-
-/** Context of a sink. */
-export interface SinkContext extends CommandContext {
-  /** Connects to the API server; undefined if the source has no options for that. */
-  readonly connect?: (() => Promise<KubeConnection>) | undefined;
-  /** Sets the pages of the port for health and metrics, which has effect only if such a port is served. */
-  readonly addPages?: ((pages: AnswerPage) => void) | undefined;
-}
+import { type SinkCommand, toName } from "./sink-command.ts";
 
 /** Returns the options for a watcher's routes, including its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
@@ -77,11 +51,7 @@ Examples:
  */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {
-    name: `to-${backend.name}`,
-    aliases: backend.aliases?.map((alias) => `to-${alias}`),
-    description: backend.description,
-    examples: backend.examples,
-    exitStatusIsResult: backend.exitStatusIsResult,
+    ...toName(backend),
     // The source already has the option --service-proxy-name.
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {

@@ -18,7 +18,8 @@ import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
-import { routesOptions, type SinkCommand, type SinkContext } from "./sinks.ts";
+import type { SinkCommand, SinkContext } from "./sink-command.ts";
+import { routesOptions } from "./sinks.ts";
 
 /** Options of `to-api` for clients that prove their identity with ServiceAccount tokens. */
 const tokenOptions: readonly OptionSpec[] = [
