@@ -8,14 +8,13 @@ import {
 import { type InspectCommand, inspectClient } from "./client.ts";
 import {
   limitOption,
+  listCommand,
   namespaceOptions,
   parseServiceName,
-  runList,
   serviceFilterOption,
   splitName,
   splitService,
   warnEmpty,
-  watchOption,
 } from "./list.ts";
 import { isTable, outputOptions, printMessages, readOutputOptions } from "./print/output.ts";
 import {
@@ -75,27 +74,25 @@ function formatObjects({ objects, objectCount, isFirstList }: Change, max: numbe
  * `kpng get changes`: lists recent changes. A change is one revision of the cluster state; its row shows how many nodes
  * have applied it and how long that took.
  */
-export const changesCommand: InspectCommand = {
+export const changesCommand = listCommand({
   name: "changes",
   aliases: ["change"],
   description: "recent changes, newest first, and how long the nodes took to apply them",
-  options: [...namespaceOptions, serviceFilterOption, limitOption, watchOption, ...outputOptions],
+  options: [...namespaceOptions, serviceFilterOption, limitOption],
   examples: `
 Examples:
   COMMAND
   COMMAND -n default --service web --watch
 `,
-  run: runList({
-    noun: "change",
-    table: changeTable,
-    filterOf: (_, options) => ({ ...splitService(options), pageSize: Number(options.limit) }),
-    // Read only one page, whose size is the limit.
-    list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
-    watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
-    rowsOf: ({ changes }) => changes,
-    keyOf: ({ revision }) => String(revision),
-  }),
-};
+  noun: "change",
+  table: changeTable,
+  filterOf: (_, options) => ({ ...splitService(options), pageSize: Number(options.limit) }),
+  // Read only one page, whose size is the limit.
+  list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
+  watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
+  rowsOf: ({ changes }) => changes,
+  keyOf: ({ revision }) => String(revision),
+});
 
 /** `kpng trace`: prints how the latest changes reached the nodes, with the duration of each stage. */
 export const traceCommand: InspectCommand = {

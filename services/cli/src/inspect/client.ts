@@ -66,6 +66,12 @@ export function inspectClient(transport: Transport): InspectClient {
   return createClient(InspectService, transport);
 }
 
+/** Fields of a request for one page of a list. */
+export interface PageRequest {
+  readonly pageSize: number;
+  readonly pageToken: string;
+}
+
 /** Rows per page. This is the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
@@ -74,7 +80,7 @@ export const pageSize = 1_000;
  * override `pageSize`.
  */
 export async function readPages<F extends object, P extends { readonly nextPageToken: string }, T>(
-  list: (request: F & { readonly pageSize: number; readonly pageToken: string }) => Promise<P>,
+  list: (request: F & PageRequest) => Promise<P>,
   filter: F,
   rowsOf: (page: P) => readonly T[],
   enough = Number.POSITIVE_INFINITY,

@@ -4,15 +4,14 @@ import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/k
 import { parseNodeName } from "@kpng/process/options.ts";
 import { type InspectCommand, inspectClient, readPages, warnUnknownNode } from "./client.ts";
 import {
+  listCommand,
   namespaceOptions,
   nodeFilterOption,
   parseFilter,
   readProxyName,
-  runList,
   serviceFilterOption,
   splitService,
   warnEmpty,
-  watchOption,
 } from "./list.ts";
 import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
 import { enumWord, type TableSpec } from "./print/text.ts";
@@ -79,29 +78,27 @@ function formatSets({ isInClusterSet, isInLocalSet }: EndpointDecision): string 
 }
 
 /** `kpng get endpoints`: lists the endpoints of the EndpointSlices that a watcher holds. */
-export const endpointsCommand: InspectCommand = {
+export const endpointsCommand = listCommand({
   name: "endpoints",
   aliases: ["endpoint", "ep", "endpointslices", "endpointslice"],
   description: "endpoints of EndpointSlices",
   argument: "[pod-or-address...]",
   parseArgument: parseFilter,
-  options: [...namespaceOptions, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
+  options: [...namespaceOptions, serviceFilterOption, nodeFilterOption],
   examples: `
 Examples:
   COMMAND -n default --service web
   COMMAND 10.1.0.7 -o wide
   COMMAND --node n1 --watch
 `,
-  run: runList({
-    noun: "endpoint",
-    table: endpointTable,
-    filterOf: (endpoint = "", options) => ({ ...splitService(options), node: String(options.node), endpoint }),
-    list: (client, request) => client.listEndpoints(request),
-    watch: (client, filter, call) => client.watchEndpoints(filter, call),
-    rowsOf: ({ endpoints }) => endpoints,
-    keyOf: ({ namespace, service, slice, addresses: [first = ""] }) => `${namespace}/${service}/${slice}/${first}`,
-  }),
-};
+  noun: "endpoint",
+  table: endpointTable,
+  filterOf: (endpoint = "", options) => ({ ...splitService(options), node: String(options.node), endpoint }),
+  list: (client, request) => client.listEndpoints(request),
+  watch: (client, filter, call) => client.watchEndpoints(filter, call),
+  rowsOf: ({ endpoints }) => endpoints,
+  keyOf: ({ namespace, service, slice, addresses: [first = ""] }) => `${namespace}/${service}/${slice}/${first}`,
+});
 
 /**
  * `kpng get view`: lists every endpoint as a node uses it. The view is what the watcher sends to that node; the rows

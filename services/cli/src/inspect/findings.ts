@@ -11,7 +11,7 @@ import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, inspectClient, type Replica, requestFailure } from "./client.ts";
 import { namespaceOptions, splitName } from "./list.ts";
 import { formatJsonList, plainMessage, textOrJsonOption } from "./print/output.ts";
-import { formatCount, formatTable, oneLine, terminalText } from "./print/text.ts";
+import { formatCount, oneLine, terminalText } from "./print/text.ts";
 
 /** `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. */
 export const analyzeCommand: InspectCommand = {
@@ -153,17 +153,13 @@ export function countFindings({ errorCount, warningCount }: ListFindingsResponse
 function formatFindings(response: ListFindingsResponse): string {
   const { findings, errorCount, warningCount } = response;
   if (findings.length === 0) return "No findings.\n";
-  const table = formatTable(
-    [
-      { title: "", cell: severityOf },
-      { title: "", cell: ({ subject }: Finding) => subject },
-      { title: "", cell: ({ text }) => text },
-    ],
-    findings,
-    false,
-  );
-  const lines = table.trimEnd().split("\n");
-  const body = lines.map((line, index) => `${line}\n          → ${oneLine(findings[index]?.remedy ?? "")}\n`).join("");
+  const width = Math.max(...findings.map(({ subject }) => oneLine(subject).length));
+  const body = findings
+    .map((finding) => {
+      const [subject, text, remedy] = [finding.subject, finding.text, finding.remedy].map(oneLine);
+      return `${severityOf(finding).padEnd(7)}   ${subject?.padEnd(width)}   ${text}\n          → ${remedy}\n`;
+    })
+    .join("");
   const more = errorCount + warningCount - findings.length;
   return `${body}${more === 0 ? "" : `… and ${more} more\n`}\n${countFindings(response)}\n`;
 }

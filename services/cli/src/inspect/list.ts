@@ -5,23 +5,27 @@ import { type OptionSpec, oneOf, parseNodeName, parseWholeNumber, repeatable } f
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
-import { type InspectClient, type InspectCommand, inspectClient, keepAsking, readPages } from "./client.ts";
-import { printMessage, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
+import {
+  type InspectClient,
+  type InspectCommand,
+  inspectClient,
+  keepAsking,
+  type PageRequest,
+  readPages,
+} from "./client.ts";
+import { outputOptions, printMessage, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
 import { enumWords, type TableSpec } from "./print/text.ts";
 
 /**
- * A list of rows that can also be watched. `F` is the filter in a request, `P` a page of the list, `W` a message of the
- * watch.
+ * A command that lists rows, and also watches them. `F` is the filter in a request, `P` a page of the list, `W` a
+ * message of the watch.
  */
-interface List<D extends DescMessage, F, P, W> {
+interface ListCommand<D extends DescMessage, F, P, W> extends Omit<InspectCommand, "run" | "runAll"> {
   /** Noun for one row in messages, e.g. "Service". */
   readonly noun: string;
   readonly table: TableSpec<D>;
   readonly filterOf: (argument: string | undefined, options: Options) => F;
-  readonly list: (
-    client: InspectClient,
-    request: F & { readonly pageSize: number; readonly pageToken: string },
-  ) => Promise<P>;
+  readonly list: (client: InspectClient, request: F & PageRequest) => Promise<P>;
   readonly watch: (client: InspectClient, filter: F, call: CallOptions) => AsyncIterable<W>;
   readonly rowsOf: (message: P | W) => readonly MessageShape<D>[];
   /** Returns the key of a row, by which watch messages name deleted rows. */
@@ -29,17 +33,18 @@ interface List<D extends DescMessage, F, P, W> {
 }
 
 /**
- * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`.
+ * Returns a command that prints the rows once, or the rows and their changes with `--watch`. It adds the options for
+ * output and `--watch`.
  *
- * The action fails with REQUEST_FAILED if a name matches no row; the rows for the other names are printed all the same.
+ * The command fails with REQUEST_FAILED if a name matches no row; the rows for the other names are printed all the same.
  */
-export function runList<
+export function listCommand<
   D extends DescMessage,
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ noun, table, filterOf, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
-  return async (transport, words, options, signal) => {
+>({ noun, table, filterOf, list, watch, rowsOf, keyOf, ...command }: ListCommand<D, F, P, W>): InspectCommand {
+  const run: InspectCommand["run"] = async (transport, words, options, signal) => {
     const client = inspectClient(transport);
     const output = await readOutputOptions(options);
     const selection = new RowSelection<MessageShape<D>>(options);
@@ -59,9 +64,8 @@ export function runList<
     }
     const lists = await Promise.all(
       (words.length === 0 ? [undefined] : words).map(async (word) => {
-        const filter = filterOf(word, options);
-        const readPage = (request: Parameters<typeof list>[1]): Promise<P> => list(client, request);
-        return { word, rows: await readPages(readPage, filter, rowsOf) };
+        const readPage = (request: F & PageRequest): Promise<P> => list(client, request);
+        return { word, rows: await readPages(readPage, filterOf(word, options), rowsOf) };
       }),
     );
     const all = lists.flatMap((one) => one.rows);
@@ -80,6 +84,7 @@ export function runList<
     if (rows.length === 0 && !selection.isAll && !all.some((row) => Object.keys(labelsOf(row)).length > 0))
       warnNoLabels(noun);
   };
+  return { ...command, options: [...command.options, watchOption, ...outputOptions], run };
 }
 
 /** Returns an error message in kubectl's wording: `Service "web" not found in namespace "shop"`. */
@@ -98,8 +103,7 @@ function warnNoLabels(noun: string): void {
   process.stderr.write(`Hint: this watcher keeps no label of a ${noun}; start it with ${option} '*'\n`);
 }
 
-/** The option of every list that can be watched. */
-export const watchOption: OptionSpec = {
+const watchOption: OptionSpec = {
   flags: "-w, --watch",
   description: "after the list, print changes",
   env: false,

@@ -18,13 +18,12 @@ import { type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import {
   labelSelectorOption,
+  listCommand,
   nodeFilterOption,
   parseFilter,
   parseServiceKey,
-  runList,
   stateOption,
   statesOf,
-  watchOption,
 } from "./list.ts";
 import { isTable, outputOptions, printMessage, printMessages, printRows, readOutputOptions } from "./print/output.ts";
 import {
@@ -132,13 +131,13 @@ Examples:
 /**
  * `kpng get nodes`: lists nodes. Each row shows a node of the cluster and the revision that its backend has applied.
  */
-export const nodesCommand: InspectCommand = {
+export const nodesCommand = listCommand({
   name: "nodes",
   aliases: ["node", "no"],
   description: "nodes, and the revision that each has applied",
   argument: "[name...]",
   parseArgument: parseFilter,
-  options: [stateOption, labelSelectorOption, watchOption, ...outputOptions],
+  options: [stateOption, labelSelectorOption],
   examples: `
 Examples:
   # which nodes have not applied revision 1234?
@@ -153,41 +152,37 @@ Examples:
   # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
   COMMAND --state unknown
 `,
-  run: runList({
-    noun: "node",
-    table: nodeTable,
-    filterOf: (name = "", options) => ({ name, states: statesOf(options) }),
-    list: (client, request) => client.listNodes(request),
-    watch: (client, filter, call) => client.watchNodes(filter, call),
-    rowsOf: ({ nodes }) => nodes,
-    keyOf: ({ name }) => name,
-  }),
-};
+  noun: "node",
+  table: nodeTable,
+  filterOf: (name = "", options) => ({ name, states: statesOf(options) }),
+  list: (client, request) => client.listNodes(request),
+  watch: (client, filter, call) => client.watchNodes(filter, call),
+  rowsOf: ({ nodes }) => nodes,
+  keyOf: ({ name }) => name,
+});
 
 /**
  * `kpng get subscribers`: lists open streams. Each stream belongs to a subscriber: the backend of a node, or another
  * watcher.
  */
-export const subscribersCommand: InspectCommand = {
+export const subscribersCommand = listCommand({
   name: "subscribers",
   aliases: ["subscriber", "sub"],
   description: "open streams of backends, relays and people",
-  options: [nodeFilterOption, stateOption, watchOption, ...outputOptions],
+  options: [nodeFilterOption, stateOption],
   examples: `
 Examples:
   COMMAND -o wide
   COMMAND --node n1
 `,
-  run: runList({
-    noun: "subscriber",
-    table: subscriberTable,
-    filterOf: (_, options) => ({ node: String(options.node), states: statesOf(options) }),
-    list: (client, request) => client.listSubscribers(request),
-    watch: (client, filter, call) => client.watchSubscribers(filter, call),
-    rowsOf: ({ subscribers }) => subscribers,
-    keyOf: ({ id }) => String(id),
-  }),
-};
+  noun: "subscriber",
+  table: subscriberTable,
+  filterOf: (_, options) => ({ node: String(options.node), states: statesOf(options) }),
+  list: (client, request) => client.listSubscribers(request),
+  watch: (client, filter, call) => client.watchSubscribers(filter, call),
+  rowsOf: ({ subscribers }) => subscribers,
+  keyOf: ({ id }) => String(id),
+});
 
 const backendExamples = `
 --api is the unix socket that the backend's option --inspect-socket names.

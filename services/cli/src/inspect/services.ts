@@ -10,8 +10,7 @@ import { changeTable } from "./changes.ts";
 import { type InspectClient, type InspectCommand, inspectClient, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import { severityOf } from "./findings.ts";
-import { labelSelectorOption, namespaceOptions, parseServiceName, runList, splitName, watchOption } from "./list.ts";
-import { outputOptions } from "./print/output.ts";
+import { labelSelectorOption, listCommand, namespaceOptions, parseServiceName, splitName } from "./list.ts";
 import type { TableSpec } from "./print/text.ts";
 import { enumWord, formatLabels, formatList, formatMs, formatRow, formatSection, terminalText } from "./print/text.ts";
 
@@ -113,25 +112,23 @@ async function describe(client: InspectClient, service: Service): Promise<string
  * `kpng get services`: lists Services. Each row shows a Service that the watcher holds, with the number of its
  * endpoints.
  */
-export const servicesCommand: InspectCommand = {
+export const servicesCommand = listCommand({
   name: "services",
   aliases: ["service", "svc"],
   description: "Services, with the number of their ready endpoints",
   argument: "[name...]",
   parseArgument: parseServiceName,
-  options: [...namespaceOptions, labelSelectorOption, watchOption, ...outputOptions],
+  options: [...namespaceOptions, labelSelectorOption],
   examples: `
 Examples:
   COMMAND -n default -l app=web
   COMMAND default/web default/db -o yaml
 `,
-  run: runList({
-    noun: "Service",
-    table: serviceTable,
-    filterOf: splitName,
-    list: (client, request) => client.listServices(request),
-    watch: (client, filter, call) => client.watchServices(filter, call),
-    rowsOf: ({ services }) => services,
-    keyOf: ({ namespace, name }) => `${namespace}/${name}`,
-  }),
-};
+  noun: "Service",
+  table: serviceTable,
+  filterOf: splitName,
+  list: (client, request) => client.listServices(request),
+  watch: (client, filter, call) => client.watchServices(filter, call),
+  rowsOf: ({ services }) => services,
+  keyOf: ({ namespace, name }) => `${namespace}/${name}`,
+});

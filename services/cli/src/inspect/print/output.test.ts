@@ -3,27 +3,38 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { NodeSchema, Protocol, ServiceSchema, TrafficPolicy } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { changeTable } from "../changes.ts";
 import { endpointTable } from "../endpoints.ts";
 import { serviceTable } from "../services.ts";
-import { loadYaml, parseOutputFormat, printMessage, printRows, readOutputOptions, WatchPrinter } from "./output.ts";
+import {
+  loadYaml,
+  type OutputOptions,
+  parseOutputFormat,
+  printMessage,
+  printRows,
+  readOutputOptions,
+  WatchPrinter,
+} from "./output.ts";
 import { terminalText } from "./text.ts";
 
 const formatYaml = await loadYaml();
 const web = create(ServiceSchema, { namespace: "default", name: "web", type: "ClusterIP", clusterIps: ["10.96.0.1"] });
 const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHeadless: true });
 
-function printed(format: string, rows = [web, dns]): string {
-  const parts: string[] = [];
-  printRows(serviceTable, rows, {
-    format: parseOutputFormat(format),
-    write: (part) => parts.push(part),
-    ...(format === "yaml" ? { formatYaml } : {}),
-  });
-  return parts.join("");
+/** Returns what `print` writes in this format, sorted by this field. */
+function written(format: string, print: (output: OutputOptions) => void, sortBy?: string): string {
+  let text = "";
+  const write = (part: string): void => {
+    text += terminalText(part);
+  };
+  print({ format: parseOutputFormat(format), formatYaml: format === "yaml" ? formatYaml : undefined, sortBy, write });
+  return text;
 }
+
+const printed = (format: string, rows = [web, dns], sortBy?: string): string =>
+  written(format, (output) => printRows(serviceTable, rows, output), sortBy);
 
 test("a table has columns as wide as their widest cell, and a dash for an empty cell", () => {
   expect(printed("table")).toBe(
@@ -47,32 +58,21 @@ test("json prints one array, yaml one document per row, with every field", () =>
 });
 
 test("a watch prints the event of each row, the headers once, and aligned columns", () => {
-  const parts: string[] = [];
-  const printer = new WatchPrinter(serviceTable, {
-    format: "table",
-    write: (part) => parts.push(part),
+  const text = written("table", (output) => {
+    const printer = new WatchPrinter(serviceTable, output);
+    printer.print([dns], []);
+    printer.print([web], ["default/old"]);
   });
-  printer.print([dns], []);
-  printer.print([web], ["default/old"]);
-  const [headers, first, second, third] = parts.join("").split("\n");
+  const [headers, first, second, third] = text.split("\n");
   expect(headers).toMatch(/^EVENT +NAMESPACE/);
   expect(second?.indexOf("web")).toBe(first?.indexOf("dns"));
   expect(third).toBe("delete   default/old");
 });
 
 test("a watch prints puts and deletes as JSON objects", () => {
-  const parts: string[] = [];
-  const printer = new WatchPrinter(serviceTable, {
-    format: "json",
-    write: (part) => parts.push(part),
-  });
-  printer.print([web], ["default/old"]);
-  const lines = parts
-    .join("")
-    .trim()
-    .split("\n")
-    .map((line) => JSON.parse(line));
-  expect(lines).toMatchObject([
+  const text = written("json", (output) => new WatchPrinter(serviceTable, output).print([web], ["default/old"]));
+  const lines = text.trim().split("\n");
+  expect(lines.map((line) => JSON.parse(line))).toMatchObject([
     { event: "put", row: { name: "web" } },
     { event: "delete", key: "default/old" },
   ]);
@@ -81,17 +81,16 @@ test("a watch prints puts and deletes as JSON objects", () => {
 test("no format passes escape sequences and bidirectional marks on to a terminal", async () => {
   const name = "web\u001b[2J\u009b1m\u202eexe\u2028";
   const hostile = create(ServiceSchema, { namespace: "default", name });
-  const parts: string[] = [];
-  const write = (part: string) => parts.push(part);
-  for (const text of ["table", "wide", "json", "yaml", "name"]) {
-    const output = {
-      ...(await readOutputOptions({ output: text })),
-      write: (part: string) => write(terminalText(part)),
-    };
+  const stdout = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+  onTestFinished(() => stdout.mockRestore());
+  for (const format of ["table", "wide", "json", "yaml", "name"]) {
+    const output = await readOutputOptions({ output: format });
     printRows(serviceTable, [hostile], output);
     new WatchPrinter(serviceTable, output).print([hostile], [`default/${name}`]);
   }
-  for (const unsafe of ["\u001b", "\u009b", "\u202e", "\u2028"]) expect(parts.join("")).not.toContain(unsafe);
+  const text = stdout.mock.calls.join("");
+  expect(text).toContain("web");
+  for (const unsafe of ["\u001b", "\u009b", "\u202e", "\u2028"]) expect(text).not.toContain(unsafe);
   expect(terminalText(`a\tb\n${name}`)).toBe("a\tb\nweb [2J 1m exe ");
 });
 
@@ -105,29 +104,18 @@ test("counts are numbers, and enums are words: those of Kubernetes in its spelli
     internalTrafficPolicy: "Local",
     externalTrafficPolicy: "",
   });
-  const parts: string[] = [];
-  const output = { format: parseOutputFormat("json"), write: (part: string) => parts.push(part) };
-  printMessage(NodeSchema, create(NodeSchema, { state: ApplyState.FAILING, appliedRevision: 7n }), output);
-  expect(JSON.parse(parts.join(""))).toMatchObject({ state: "failing", appliedRevision: 7 });
+  const node = create(NodeSchema, { state: ApplyState.FAILING, appliedRevision: 7n });
+  const text = written("json", (output) => printMessage(NodeSchema, node, output));
+  expect(JSON.parse(text)).toMatchObject({ state: "failing", appliedRevision: 7 });
 });
 
 test("names can be passed to the next command, and rows without names say so", () => {
   expect(printed("name")).toBe("service/default/web\nservice/kube-system/dns\n");
-  const output = { format: parseOutputFormat("name"), write: () => undefined };
-  expect(() => printRows(endpointTable, [], output)).toThrow("no names");
+  expect(() => written("name", (output) => printRows(endpointTable, [], output))).toThrow("no names");
 });
 
 test("rows are sorted by a field of their JSON, and an unknown field is refused", () => {
-  const sorted = (sortBy: string): string => {
-    const parts: string[] = [];
-    const output = {
-      format: parseOutputFormat("name"),
-      sortBy,
-      write: (part: string) => parts.push(part),
-    };
-    printRows(serviceTable, [web, dns], output);
-    return parts.join("");
-  };
+  const sorted = (sortBy: string): string => printed("name", [web, dns], sortBy);
   expect(sorted(".isHeadless")).toBe(printed("name"));
   expect(sorted(".name").split("\n")[0]).toBe("service/kube-system/dns");
   expect(sorted("{.clusterIps[0]}").split("\n")[0]).toBe("service/kube-system/dns");
@@ -135,14 +123,9 @@ test("rows are sorted by a field of their JSON, and an unknown field is refused"
 });
 
 test("durations are sorted by value", () => {
-  const parts: string[] = [];
-  const output = {
-    format: parseOutputFormat("json"),
-    sortBy: ".stages.total.max",
-    write: (part: string) => parts.push(part),
-  };
   const change = (revision: bigint, ms: number) =>
     create(ChangeSchema, { revision, stages: { total: { max: durationFromMs(ms) } } });
-  printRows(changeTable, [change(1n, 12_000), change(2n, 3_000), create(ChangeSchema, { revision: 3n })], output);
-  expect(JSON.parse(parts.join("")).items.map((item: { revision: number }) => item.revision)).toEqual([3, 2, 1]);
+  const rows = [change(1n, 12_000), change(2n, 3_000), create(ChangeSchema, { revision: 3n })];
+  const text = written("json", (output) => printRows(changeTable, rows, output), ".stages.total.max");
+  expect(JSON.parse(text).items.map((item: { revision: number }) => item.revision)).toEqual([3, 2, 1]);
 });

@@ -128,12 +128,7 @@ function sortRows<D extends DescMessage>(
   if (rows.length > 0 && [...keys.values()].every((key) => key === undefined)) {
     throw new ProcessError("BAD_OPTION", `--sort-by "${path}": no row has this field; see -o json`);
   }
-  const areDurations = [...keys.values()].every((key) => key === undefined || /^-?\d+(\.\d+)?s$/.test(String(key)));
-  const keyOf = (row: MessageShape<D>): JsonValue | undefined => {
-    const key = keys.get(row);
-    return areDurations && key !== undefined ? Number.parseFloat(String(key)) : key;
-  };
-  return rows.toSorted((one, other) => compareKeys(keyOf(one), keyOf(other)));
+  return rows.toSorted((one, other) => compareKeys(keys.get(one), keys.get(other)));
 }
 
 /** Returns the value at a path of field names and indexes: `.ports[0].port`, optionally in braces as in kubectl. */
@@ -144,9 +139,12 @@ function valueAt(path: string, row: JsonValue): JsonValue | undefined {
     | undefined;
 }
 
-function compareKeys(one: JsonValue | undefined, other: JsonValue | undefined): number {
-  if (typeof one === "number" && typeof other === "number") return one - other;
-  return compareText(String(one ?? ""), String(other ?? ""));
+function compareKeys(...keys: readonly [JsonValue | undefined, JsonValue | undefined]): number {
+  const [one, other] = keys.map((key) => {
+    const isDuration = /^-?\d+(\.\d+)?s$/.test(String(key));
+    return isDuration ? Number.parseFloat(String(key)) : (key ?? "");
+  });
+  return typeof one === "number" && typeof other === "number" ? one - other : compareText(String(one), String(other));
 }
 
 /**
