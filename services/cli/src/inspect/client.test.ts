@@ -33,24 +33,13 @@ async function failure(api: string, ca?: string): Promise<string> {
   );
 }
 
-test("plain text to a server with TLS", async () => {
-  expect(await failure(`127.0.0.1:${await portOf(tlsServer())}`)).toContain("\nHint: if the watcher expects TLS");
-});
-
-test("TLS to a server without it", async () => {
-  expect(await failure(`https://127.0.0.1:${await portOf(createServer())}`)).toContain(
-    "\nHint: no TLS is spoken there",
-  );
-});
-
-test("a certificate of an unknown CA", async () => {
-  const message = await failure(`https://127.0.0.1:${await portOf(tlsServer())}`);
-  expect(message).toContain("--tls-ca");
-});
-
-test("a server that wants a client certificate", async () => {
-  const message = await failure(`https://127.0.0.1:${await portOf(tlsServer())}`, certificates.ca);
-  expect(message).toContain("--tls-crt");
+test.each([
+  ["plain text to a server with TLS", tlsServer, "", undefined, "\nHint: if the watcher expects TLS"],
+  ["TLS to a server without it", createServer, "https://", undefined, "\nHint: no TLS is spoken there"],
+  ["a certificate of an unknown CA", tlsServer, "https://", undefined, "--tls-ca"],
+  ["a server that wants a client certificate", tlsServer, "https://", certificates.ca, "--tls-crt"],
+] as const)("%s", async (_name, makeServer, scheme, ca, hint) => {
+  expect(await failure(`${scheme}127.0.0.1:${await portOf(makeServer())}`, ca)).toContain(hint);
 });
 
 test("nothing listens", async () => {

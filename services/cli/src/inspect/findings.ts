@@ -45,10 +45,12 @@ async function analyze(replicas: readonly Replica[], options: Options): Promise<
 }
 
 /** The answer of one of several replicas, or the reason why it did not answer. */
-export type Answer<T> = { readonly api: string } & (
-  | { readonly kind: "answer"; readonly value: T }
-  | { readonly kind: "failure"; readonly reason: string }
-);
+export type Answer<T> = { readonly api: string } & ({ readonly value: T } | { readonly reason: string });
+
+/** Returns the answers of the replicas that answered. */
+export function repliesOf<T>(answers: readonly Answer<T>[]): readonly ({ readonly api: string } & T)[] {
+  return answers.flatMap((one) => ("value" in one ? [{ api: one.api, ...one.value }] : []));
+}
 
 /**
  * Queries every replica. If there are several, a failing one does not hold back the answers of the others.
@@ -63,11 +65,11 @@ export async function askAll<T>(
   const answers = await Promise.all(
     replicas.map(async ({ api, transport }): Promise<Answer<T>> => {
       try {
-        return { api, kind: "answer", value: await ask(inspectClient(transport)) };
+        return { api, value: await ask(inspectClient(transport)) };
       } catch (error) {
         if (!(error instanceof ConnectError)) throw error;
         errors.push(error);
-        return { api, kind: "failure", reason: requestFailure(error) };
+        return { api, reason: requestFailure(error) };
       }
     }),
   );
@@ -87,13 +89,13 @@ interface ReplicaFindings {
  * numbers of objects. The counts cover only findings that the replicas sent, up to 1 000 each. Pure.
  */
 export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): ListFindingsResponse {
-  const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
+  const replies = repliesOf(answers);
   const [first, ...others] = replies;
   if (first !== undefined && answers.length === 1) return first.findings;
   const findings = new Map<string, Finding>();
   const add = (one: Finding): unknown => findings.set(`${one.code} ${one.subject} ${one.text}`, one);
   for (const one of answers) {
-    if (one.kind === "answer") continue;
+    if ("value" in one) continue;
     const remedy = failureHint(one.reason) ?? "is it running?";
     add(errorFinding("replica-silent", `watcher ${one.api}`, `it does not answer: ${one.reason}`, remedy));
   }
@@ -147,9 +149,7 @@ export function countFindings({ errorCount, warningCount }: ListFindingsResponse
   return `${formatCount(errorCount, "error")}, ${formatCount(warningCount, "warning")}`;
 }
 
-/**
- * Formats each finding in two lines: the finding, and the remedy below it. The last line shows the number of findings.
- */
+/** Formats each finding in two lines, the second with the remedy. */
 function formatFindings(response: ListFindingsResponse): string {
   const { findings, errorCount, warningCount } = response;
   if (findings.length === 0) return "No findings.\n";

@@ -36,10 +36,7 @@ test("a replica that hangs does not hold back the answers of the others, and is 
   onTestFinished(() => stderr.mockRestore());
   const replicas = withDeadline([await startFrozenReplica(), await startReplica()], 1_000);
   const answers = await askAll(replicas, (client) => client.getStatus({}));
-  expect(answers).toMatchObject([
-    { kind: "failure", reason: expect.stringContaining("timed out") },
-    { kind: "answer" },
-  ]);
+  expect(answers).toMatchObject([{ reason: expect.stringContaining("timed out") }, { value: {} }]);
   expect(await inspectClient(joinReplicas(replicas)).listServices({})).toHaveProperty("services.length", 4);
   expect(stderr.mock.calls.join("")).toContain("warning: frozen does not answer: request failed");
 });

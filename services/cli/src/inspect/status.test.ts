@@ -32,7 +32,7 @@ test("the screen has states, the nodes that are not up to date, the latest chang
     findings: ["n2", "n3", "n4", "n5"].map((name) => finding(`node/${name}`, "no nft")),
     errorCount: 4,
   });
-  const screen = formatStatus([{ api: "", kind: "answer", value: { status, findings, nodes, changes: [] } }], nowMs);
+  const screen = formatStatus([{ api: "", value: { status, findings, nodes, changes: [] } }], nowMs);
   expect(screen.split("\n\n")[0]).toBe(
     `watcher   revision 12, up 2m, instance a1
 source    listed completely
@@ -50,7 +50,7 @@ findings  4 errors, 0 warnings: run kpng analyze
 test("a finding about the watcher names the replica that has it, unless all have it", () => {
   const status = create(GetStatusResponseSchema, {});
   const answer = (api: string, ...codes: readonly string[]) => ({
-    ...{ api, kind: "answer" as const },
+    api,
     value: {
       status,
       findings: create(ListFindingsResponseSchema, { findings: codes.map((code) => ({ code, subject: "watcher" })) }),

@@ -12,15 +12,12 @@ import {
   type Replica,
   readPages,
 } from "./client.ts";
-import { type Answer, askAll, countFindings, countObjects, mergeFindings, severityOf } from "./findings.ts";
+import { type Answer, askAll, countFindings, countObjects, mergeFindings, repliesOf, severityOf } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
 import { enumWord, formatAge, formatSection, oneLine, terminalText } from "./print/text.ts";
 import { joinNodes } from "./replicas.ts";
 
-/**
- * `kpng status`: one screen about a watcher: what it holds, how far its nodes have got, which nodes are not up to date,
- * its latest changes, and whether something is wrong.
- */
+/** `kpng status`. */
 export const statusCommand: InspectCommand = {
   name: "status",
   description: "one screen: the watcher, its nodes by state, those that are not up to date, and what to do",
@@ -69,7 +66,7 @@ interface WatcherStatus {
  * the tables read the clock themselves.
  */
 export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number): string {
-  const replies = answers.flatMap((one) => (one.kind === "answer" ? [{ api: one.api, ...one.value }] : []));
+  const replies = repliesOf(answers);
   const nodes = joinNodes(replies.map((one) => one.nodes));
   const findings = mergeFindings(answers);
   const lines: readonly Line[] = [
@@ -134,9 +131,8 @@ function formatStates(nodes: readonly Node[]): string {
 const intervalMs = 2_000;
 
 /**
- * `kpng top`: prints the totals, findings if one is an error, the nodes that are not up to date and the latest changes of
- * a watcher; on a terminal every two seconds, like top(1), otherwise once. Of several replicas, the first one's findings:
- * its warnings about absent nodes do not count, because these may follow another replica.
+ * `kpng top`. Of several replicas, only the first one's errors count as findings: its warnings about absent nodes do not,
+ * because these may follow another replica.
  */
 export const topCommand: InspectCommand = {
   name: "top",
