@@ -15,13 +15,16 @@ interface Entry {
 
 type MakeCommand = (signal: AbortSignal, backends: readonly BackendCommand[], program: Command) => Command;
 
+function entry(group: Entry["group"], name: string, description: string, load: Entry["load"]): Entry {
+  return { group, name, description, load };
+}
+
 /** Returns the entry of a command from `commands/inspect.ts`. */
 function query(group: Entry["group"], name: string, description: string): Entry {
-  const load = async (): Promise<MakeCommand> => {
+  return entry(group, name, description, async () => {
     const { makeInspect } = await import("./commands/inspect.ts");
     return (signal) => makeInspect(name, signal);
-  };
-  return { group, name, description, load };
+  });
 }
 
 /** Returns the entry of a source, which `commands/source.ts` combines with sinks and queries. */
@@ -30,13 +33,10 @@ function source(
   description: string,
   load: () => Promise<import("./source/source-command.ts").SourceCommand>,
 ): Entry {
-  return {
-    ...{ group: "Run:", name, description },
-    load: async () => {
-      const [{ makeSource }, one] = await Promise.all([import("./commands/source.ts"), load()]);
-      return (signal, backends) => makeSource(one, backends, signal);
-    },
-  };
+  return entry("Run:", name, description, async () => {
+    const [{ makeSource }, one] = await Promise.all([import("./commands/source.ts"), load()]);
+    return (signal, backends) => makeSource(one, backends, signal);
+  });
 }
 
 /** Output of `kpng --version`. */
@@ -59,17 +59,12 @@ const entries: readonly Entry[] = [
   source("simulate", "make up a cluster that changes all the time; serve, save or apply its Services", async () => {
     return (await import("./source/simulate.ts")).simulateCommand;
   }),
-  {
-    ...{ group: "Run:", name: "local", description: "run a backend for one node, with a remote watcher" },
-    load: async () => {
-      const { makeLocal } = await import("./commands/local.ts");
-      return (signal, backends) => makeLocal(backends, signal);
-    },
-  },
-  {
-    ...{ group: "Run:", name: "demo", description: "see it work: packets to a Service of manifests, in namespaces" },
-    load: async () => (await import("./commands/demo.ts")).makeDemo,
-  },
+  entry("Run:", "local", "run a backend for one node, with a remote watcher", async () => {
+    return (await import("./commands/local.ts")).makeLocal;
+  }),
+  entry("Run:", "demo", "see it work: packets to a Service of manifests, in namespaces", async () => {
+    return (await import("./commands/demo.ts")).makeDemo;
+  }),
   query("Ask:", "status", "one screen: the watcher, its nodes, errors, and what to do"),
   query("Ask:", "get", "list what a watcher or a backend holds"),
   query("Ask:", "describe", "show everything about one object"),
@@ -79,30 +74,18 @@ const entries: readonly Entry[] = [
   query("Debug:", "trace", "show how long changes took to reach the nodes"),
   query("Debug:", "record", "record the state of a watcher and its changes, for kpng replay"),
   query("Debug:", "bug-report", "record a watcher with all its nodes, findings and versions"),
-  {
-    ...{
-      group: "Debug:",
-      name: "conformance",
-      description: "check that a backend, in any language, keeps the protocol",
-    },
-    load: async () => (await import("./commands/conformance.ts")).makeConformance,
-  },
-  {
-    ...{
-      group: "Administer:",
-      name: "certificates",
-      description: "make a CA and certificates for watchers and clients",
-    },
-    load: async () => (await import("./commands/certificates.ts")).makeCertificates,
-  },
-  {
-    ...{ group: "Administer:", name: "completion", description: "print a script that completes commands in a shell" },
-    load: async () => (await import("./commands/completion.ts")).makeCompletion,
-  },
-  {
-    ...{ group: "Administer:", name: "version", description: "print the version of this program and of the watcher" },
-    load: async () => (await import("./commands/version.ts")).makeVersion,
-  },
+  entry("Debug:", "conformance", "check that a backend, in any language, keeps the protocol", async () => {
+    return (await import("./commands/conformance.ts")).makeConformance;
+  }),
+  entry("Administer:", "certificates", "make a CA and certificates for watchers and clients", async () => {
+    return (await import("./commands/certificates.ts")).makeCertificates;
+  }),
+  entry("Administer:", "completion", "print a script that completes commands in a shell", async () => {
+    return (await import("./commands/completion.ts")).makeCompletion;
+  }),
+  entry("Administer:", "version", "print the version of this program and of the watcher", async () => {
+    return (await import("./commands/version.ts")).makeVersion;
+  }),
 ];
 
 /**

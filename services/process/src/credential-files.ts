@@ -180,3 +180,17 @@ export function readTokenFile(path: string | undefined): ReadToken | undefined {
   read();
   return read;
 }
+
+/**
+ * Returns the credentials for `dial` from the values of {@link clientOptions}: functions that read the files. A function
+ * is undefined if its option is not set.
+ *
+ * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
+ */
+export function readCredentials(options: Readonly<Record<string, unknown>>): {
+  readonly tls: ReadTls | undefined;
+  readonly token: ReadToken | undefined;
+} {
+  const { tlsKey: key, tlsCrt: crt, tlsCa: ca, tokenFile } = options as Record<string, string | undefined>;
+  return { tls: readClientTls({ key, crt, ca }), token: readTokenFile(tokenFile) };
+}

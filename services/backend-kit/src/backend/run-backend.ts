@@ -1,5 +1,5 @@
 import { families } from "@kpng/model/address.ts";
-import { type ReadTls, type ReadToken, readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
+import { type ReadTls, type ReadToken, readCredentials } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { createLog, type Log, type LogLevel, reasonOf } from "@kpng/process/log.ts";
@@ -112,12 +112,16 @@ export async function serveBackend(
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();
-  const [key, crt, ca] = ["tlsKey", "tlsCrt", "tlsCa"].map((name) => textOption(options, name));
-  const tls = readClientTls({ key, crt, ca });
-  const token = readTokenFile(textOption(options, "tokenFile"));
+  const credentials = readCredentials(options);
   const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
   await withTracing(traced, log, async (tracing) => {
-    const { main, companionTasks } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
+    const { main, companionTasks } = prepareBackend(backend, options, {
+      log,
+      health,
+      metrics,
+      tracing,
+      ...credentials,
+    });
     await runWithMain(main, companionTasks, signal);
   });
 }

@@ -1,8 +1,8 @@
 import { isRecord } from "@kpng/model/narrowing.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import type { ReadTls } from "@kpng/process/credential-files.ts";
+import { type ReadTls, readCredentials } from "@kpng/process/credential-files.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { type Options, readApiClient } from "../context/command-context.ts";
+import type { Options } from "../context/command-context.ts";
 import type { Replica } from "../inspect/client.ts";
 import { exec, portForward } from "./channels.ts";
 import { NamespaceClient, type Pod } from "./pods.ts";
@@ -41,7 +41,7 @@ export async function findWatchers(options: Options, signal: AbortSignal): Promi
   // Include relays, because they serve nodes that watchers list as absent.
   const labels = `${label},app.kubernetes.io/component in (watcher,relay)`;
   const pods = readyPods("watcher", await namespace.listPods(labels), namespace, options);
-  const given = readApiClient(options);
+  const given = readCredentials(options);
   const files = given.tls?.();
   const isProven = given.token !== undefined || files?.cert !== undefined;
   const [tls, token] = await Promise.all([

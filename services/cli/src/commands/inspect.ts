@@ -1,6 +1,6 @@
 import { basename } from "node:path";
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
-import { clientOptions } from "@kpng/process/credential-files.ts";
+import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
 import {
   addOptions,
   type OptionSpec,
@@ -11,7 +11,7 @@ import {
 } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command, InvalidArgumentError } from "commander";
-import { type Options, readApiClient } from "../context/command-context.ts";
+import type { Options } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
 import {
   type InspectCommand,
@@ -137,7 +137,7 @@ export async function connectReplicas(
     const { findBackends, findWatchers } = await import("../cluster/watchers.ts");
     return asksBackend ? findBackends(options, signal) : findWatchers(options, signal);
   }
-  const credentials = readApiClient(options);
+  const credentials = readCredentials(options);
   return (options.api as readonly string[]).map((api) => ({ api, transport: dial({ api, ...credentials }) }));
 }
 

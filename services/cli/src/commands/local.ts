@@ -6,11 +6,8 @@ import { addOptions } from "@kpng/process/options.ts";
 import { Command } from "commander";
 import { makeRunCommand, toName } from "../sink/sink-command.ts";
 
-/**
- * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the cluster state; the
- * backend puts the part for its node into effect.
- */
-export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
+/** `kpng local to-NAME`: runs a backend for one node, with a remote watcher. */
+export function makeLocal(signal: AbortSignal, backends: readonly BackendCommand[]): Command {
   const local = addOptions(new Command("local"), [
     ...connectionOptions,
     ...clientOptions("the connection to the watcher"),

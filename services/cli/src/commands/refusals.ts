@@ -1,8 +1,6 @@
 import type { Command } from "commander";
 
-/**
- * Words that users of kubectl or kube-proxy type, the reason why `kpng` does not have them, and what to type instead.
- */
+/** Words that users of kubectl or kube-proxy type. */
 interface Refusal {
   readonly words: readonly string[];
   /** Clause that completes 'kpng has no "delete": …'. */

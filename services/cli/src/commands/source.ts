@@ -29,9 +29,8 @@ import { proxyNameOption, readProxyNames, type SourceCommand } from "../source/s
 import { makeGroup, makeInspectCommand, type WithReplicas } from "./inspect.ts";
 
 /**
- * `kpng SOURCE to-api|to-file|to-local|get|explain …`: the source's options are accepted before and after the sink.
- * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after SOURCE serves, writes,
- * applies or queries these objects.
+ * `kpng SOURCE to-api|to-file|to-local|get|explain …`, where SOURCE is kube, file, api, replay or simulate. The source's
+ * options are accepted before and after the command that follows.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [...source.options, proxyNameOption]).addHelpText(

@@ -14,10 +14,7 @@ const versionText = formatVersion("kpng", packageJson.version);
 /** Timeout for the request to the watcher, in milliseconds. */
 const limitMs = 3_000;
 
-/**
- * `kpng version`: prints the versions of this program and of the watcher, and warns if they are not supported together.
- * If no watcher answers, it prints its own version and the reason.
- */
+/** `kpng version`. If no watcher answers, it prints its own version and the reason. */
 export function makeVersion(signal: AbortSignal): Command {
   const specs = [textOrJsonOption("KPNG_VERSION_OUTPUT"), ...remoteOptions];
   return addOptions(new Command("version"), specs).action(async (options: Options) => {

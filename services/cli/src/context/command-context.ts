@@ -1,5 +1,3 @@
-import type { DialOptions } from "@kpng/process/connection/dial.ts";
-import { readClientTls, readTokenFile } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
@@ -29,15 +27,4 @@ export async function withContext(options: Options, work: (context: CommandConte
   await withTracing({ name: "kpng-watcher", version: packageJson.version }, log, (tracing) =>
     work({ log, health: new Health(), metrics: new Registry(), tracing }),
   );
-}
-
-/**
- * Returns the credentials for `dial`: functions that read the files named by the options in `clientOptions`. A function
- * is undefined if its option is not set.
- *
- * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
- */
-export function readApiClient(options: Options): Pick<DialOptions, "tls" | "token"> {
-  const { tlsKey: key, tlsCrt: crt, tlsCa: ca, tokenFile } = options as Record<string, string | undefined>;
-  return { tls: readClientTls({ key, crt, ca }), token: readTokenFile(tokenFile) };
 }

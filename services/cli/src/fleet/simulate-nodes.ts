@@ -1,11 +1,11 @@
 import { connectHttp2 } from "@kpng/process/connection/dial.ts";
-import { clientOptions } from "@kpng/process/credential-files.ts";
+import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
 import { addOptions, type OptionSpec, oneOf, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { makeRandom } from "@kpng/process/random.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Command } from "commander";
-import { type Options, readApiClient } from "../context/command-context.ts";
+import type { Options } from "../context/command-context.ts";
 import { type NodeFault, nodeFaults, runFleet, SimulatedNode } from "./simulated-node.ts";
 
 const options: readonly OptionSpec[] = [
@@ -79,8 +79,8 @@ async function run(given: Options, signal: AbortSignal): Promise<void> {
 
 function makeNodes(given: Options, onBatch: (node: SimulatedNode) => void): readonly SimulatedNode[] {
   const { count, plain, nodeFault, seed, api } = given;
-  const addresses = (api as readonly string[]).flatMap((each) => each.split(","));
-  const client = readApiClient(given);
+  const addresses = api as readonly string[];
+  const client = readCredentials(given);
   const random = makeRandom(Number(seed));
   return Array.from({ length: Number(count) }, (_, index) => {
     const fault = index % 10 === 0 ? (nodeFault as NodeFault | undefined) : undefined;

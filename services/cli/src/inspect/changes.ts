@@ -70,10 +70,7 @@ function formatObjects({ objects, objectCount, isFirstList }: Change, max: numbe
   return named.length === 0 ? "service CIDRs, or the end of an initial list" : named.join(", ");
 }
 
-/**
- * `kpng get changes`: lists recent changes. A change is one revision of the cluster state; its row shows how many nodes
- * have applied it and how long that took.
- */
+/** `kpng get changes`: a change is one revision of the cluster state. */
 export const changesCommand = listCommand({
   name: "changes",
   aliases: ["change"],
@@ -131,10 +128,7 @@ Examples:
   },
 };
 
-/**
- * Formats how a change reached the nodes, with one line per stage: the median and the 99th percentile over all nodes,
- * and the slowest node's time.
- */
+/** Formats how a change reached the nodes, with one line per stage. */
 export function formatTrace(change: Change): string {
   const { slowest, toldCount, appliedCount, failedCount, lostCount } = change;
   const counts = [

@@ -100,10 +100,7 @@ Examples:
   keyOf: ({ namespace, service, slice, addresses: [first = ""] }) => `${namespace}/${service}/${slice}/${first}`,
 });
 
-/**
- * `kpng get view`: lists every endpoint as a node uses it. The view is what the watcher sends to that node; the rows
- * also show endpoints that the node does not use, with the reason.
- */
+/** `kpng get view`: the endpoints that a watcher sends to a node, and those that the node does not use. */
 export const viewCommand: InspectCommand = {
   name: "view",
   description: "every endpoint as a node uses it, with the reason",

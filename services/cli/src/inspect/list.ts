@@ -135,10 +135,7 @@ export function parseServiceKey(text: string): string {
   throw new InvalidArgumentError("expected a Service as namespace/name");
 }
 
-/**
- * Options that select the rows of one namespace or of all namespaces. All is the default anyway; the option exists
- * because users know it from kubectl.
- */
+/** Options that select a namespace. All is the default; `-A` exists because users know it from kubectl. */
 export const namespaceOptions: readonly OptionSpec[] = [
   {
     flags: "-n, --namespace <name>",

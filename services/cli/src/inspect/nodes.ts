@@ -96,10 +96,7 @@ const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   ],
 };
 
-/**
- * `kpng describe node`: prints everything that a watcher knows about a node: its fields, its proxies' streams, and the
- * endpoints that run on it. The rules are known only on the node itself, where `kpng get rules` prints them.
- */
+/** `kpng describe node`. The rules are known only on the node itself, where `kpng get rules` prints them. */
 export const describeNodeCommand: InspectCommand = {
   name: "node",
   aliases: ["nodes", "no"],
@@ -128,9 +125,7 @@ Examples:
   },
 };
 
-/**
- * `kpng get nodes`: lists nodes. Each row shows a node of the cluster and the revision that its backend has applied.
- */
+/** `kpng get nodes`. */
 export const nodesCommand = listCommand({
   name: "nodes",
   aliases: ["node", "no"],
@@ -161,10 +156,7 @@ Examples:
   keyOf: ({ name }) => name,
 });
 
-/**
- * `kpng get subscribers`: lists open streams. Each stream belongs to a subscriber: the backend of a node, or another
- * watcher.
- */
+/** `kpng get subscribers`: a subscriber is the backend of a node, or another watcher. */
 export const subscribersCommand = listCommand({
   name: "subscribers",
   aliases: ["subscriber", "sub"],

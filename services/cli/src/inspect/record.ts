@@ -17,10 +17,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
 
-/**
- * `kpng record`: writes a watcher's state, and its changes during a given time, to a recording. `kpng replay` serves a
- * recording as if it were a cluster.
- */
+/** `kpng record`. `kpng replay` serves a recording as if it were a cluster. */
 export const recordCommand: InspectCommand = {
   name: "record",
   description: "record the state of a watcher and its changes, in a file that kpng replay reads",
@@ -38,10 +35,7 @@ Examples:
   run: (transport, _words, options, signal) => record(transport, options, signal, async () => []),
 };
 
-/**
- * `kpng bug-report`: collects in one file everything that a maintainer asks for: a recording that also contains the
- * state of all nodes, findings and versions. `kpng replay` reads it.
- */
+/** `kpng bug-report`: a recording that also contains the state of all nodes, findings and versions. */
 export const bugReportCommand: InspectCommand = {
   name: "bug-report",
   description: "record a watcher with the state of all nodes, findings and versions, in one file",
@@ -80,26 +74,15 @@ function recordOptions(file: string, env: string, durationMs: number): readonly 
 
 type Rows = Pick<RecordingLine & { readonly kind: "rows" }, "of" | "rows">;
 
-/** Timeout for each request of rows, in milliseconds. A watcher that hangs must not hold back the changes recorded. */
-const timeoutMs = 10_000;
-
 async function readRows(transport: Transport): Promise<readonly Rows[]> {
   const client = inspectClient(transport);
-  const { version: watcher } = await client.getStatus({}, { timeoutMs });
-  const nodes = await readPages(
-    (request) => client.listNodes(request, { timeoutMs }),
-    {},
-    (page) => page.nodes,
-  );
-  const { findings } = await client.listFindings({}, { timeoutMs });
+  const { version: watcher } = await client.getStatus({});
+  const nodes = await readPages(client.listNodes, {}, (page) => page.nodes);
+  const { findings } = await client.listFindings({});
   const { version: nodejs, arch: architecture } = process;
   const kpng = packageJson.version;
-  const subscribers = await readPages(
-    (request) => client.listSubscribers(request, { timeoutMs }),
-    {},
-    (page) => page.subscribers,
-  );
-  const { changes } = await client.listChanges({ pageSize }, { timeoutMs });
+  const subscribers = await readPages(client.listSubscribers, {}, (page) => page.subscribers);
+  const { changes } = await client.listChanges({ pageSize });
   return [
     { of: "subscribers", rows: subscribers.map((one) => toJson(SubscriberSchema, one)) },
     { of: "changes", rows: changes.map((change) => toJson(ChangeSchema, change)) },

@@ -59,10 +59,7 @@ function formatPolicies(service: Service): string {
   return `internal ${formatPolicy(service.internalTrafficPolicy)}, external ${formatPolicy(service.externalTrafficPolicy)}`;
 }
 
-/**
- * `kpng describe service`: prints everything that a watcher knows about a Service: its fields, its endpoints, its last
- * changes, and the findings of `kpng analyze`.
- */
+/** `kpng describe service`. */
 export const describeServiceCommand: InspectCommand = {
   name: "service",
   aliases: ["services", "svc"],
@@ -108,10 +105,7 @@ async function describe(client: InspectClient, service: Service): Promise<string
   ].join("");
 }
 
-/**
- * `kpng get services`: lists Services. Each row shows a Service that the watcher holds, with the number of its
- * endpoints.
- */
+/** `kpng get services`. */
 export const servicesCommand = listCommand({
   name: "services",
   aliases: ["service", "svc"],

@@ -35,7 +35,7 @@ export interface SinkContext extends CommandContext {
   readonly addPages?: ((pages: AnswerPage) => void) | undefined;
 }
 
-/** Returns a backend's part of `to-NAME`. */
+/** Names a backend and its aliases as sinks: `json` becomes `to-json`. */
 export function toName<T extends Pick<RunCommand, "name" | "aliases">>(backend: T): T {
   return { ...backend, name: `to-${backend.name}`, aliases: backend.aliases?.map((alias) => `to-${alias}`) };
 }

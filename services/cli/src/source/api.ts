@@ -1,18 +1,14 @@
 import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import { defaultMessageBytes } from "@kpng/backend-kit/receive/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { clientOptions } from "@kpng/process/credential-files.ts";
+import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
 import { parseDurationMs } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { apiSource } from "@kpng/source/api/api-source.ts";
-import { readApiClient } from "../context/command-context.ts";
 import { connect, kubeOptions } from "./kube.ts";
 import { type SourceCommand, staleOption } from "./source-command.ts";
 
-/**
- * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends the whole cluster state, not
- * the view of one node.
- */
+/** `kpng api`: a relay, which reads the whole cluster state from another watcher. */
 export const apiCommand: SourceCommand = {
   name: "api",
   asksServer: true,
@@ -46,7 +42,7 @@ Examples:
   connect,
   make: (options, sink, context) => {
     const api = String(options.api ?? "");
-    const client = readApiClient(options);
+    const client = readCredentials(options);
     const maxMessageBytes = Number(options.maxMsgSize ?? defaultMessageBytes(memoryLimitBytes()));
     const redial = () => dial({ api, ...client, maxMessageBytes });
     return apiSource({

@@ -3,10 +3,7 @@ import { repeatableNonEmpty } from "@kpng/process/options.ts";
 import { fileSource } from "@kpng/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand } from "./source-command.ts";
 
-/**
- * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files from `kpng SOURCE
- * to-file`.
- */
+/** `kpng file`: reads Kubernetes manifests, or state files from `kpng SOURCE to-file`. */
 export const fileCommand: SourceCommand = {
   name: "file",
   options: [

@@ -3,10 +3,7 @@ import { replaySource } from "@kpng/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
 
-/**
- * `kpng replay`: replays a recording. The recording comes from `kpng record`; its state and changes appear as if they
- * came from a cluster.
- */
+/** `kpng replay`: plays a recording of `kpng record`, as if its changes came from a cluster. */
 export const replayCommand: SourceCommand = {
   name: "replay",
   options: [

@@ -21,11 +21,7 @@ export interface SourceCommand {
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }
 
-/**
- * Option that selects the Services to serve. A Service names its proxy in the label
- * `service.kubernetes.io/service-proxy-name`. As in KPNG, it is an option of every source, not of the sinks;
- * `makeSource` adds it.
- */
+/** Option that selects the Services to serve. As in KPNG, it is an option of every source, not of the sinks. */
 export const proxyNameOption: OptionSpec = repeatable(
   "--service-proxy-name <name>",
   "read and serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
@@ -50,10 +46,7 @@ export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-node-annotations <glob>", "glob of the Node annotations to keep"),
 ];
 
-/**
- * Returns the values of {@link keepOptions} for the decoders. `kpng SOURCE get` and other queries keep all labels by
- * default.
- */
+/** Returns the values of {@link keepOptions} for the decoders; queries keep all labels by default. */
 export function decodeOptionsOf(options: Options): DecodeOptions {
   // A query sends nothing to nodes, so keeping labels costs nothing.
   const orAll = (globs: unknown, standard: readonly string[]): readonly string[] =>
@@ -66,10 +59,7 @@ export function decodeOptionsOf(options: Options): DecodeOptions {
   });
 }
 
-/**
- * Option of the sources that read from a server: the time without an answer after which the state counts as possibly
- * out of date.
- */
+/** Option of the sources that read from a server. */
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",
   isExpert: true,
