@@ -215,6 +215,11 @@ export function oneOf<T extends string>(values: readonly T[], hint = ""): (text:
   };
 }
 
+/** Returns an option with any text but the empty one, which most often comes from an unset variable. */
+export function textOption(flags: string, description: string, standard?: string): OptionSpec {
+  return { flags, description, default: standard, parse: parseNonEmptyText };
+}
+
 /** Returns the text unchanged. Errors: InvalidArgumentError if it is empty. */
 export function parseNonEmptyText(text: string): string {
   if (text === "") throw new InvalidArgumentError("the value is empty");

@@ -1,6 +1,6 @@
 import { X509Certificate } from "node:crypto";
 import { isIP } from "node:net";
-import { addOptions, type OptionSpec, parseNonEmptyText, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, parseWholeNumber, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command } from "commander";
 import type { CertificateRequest, SubjectName } from "../certificates/issue.ts";
@@ -8,12 +8,11 @@ import type { Options } from "../context/command-context.ts";
 import { withPlainErrors } from "../inspect/client.ts";
 
 const issueOptions: readonly OptionSpec[] = [
-  {
-    flags: "--folder <folder>",
-    description: "folder of the CA (ca.key, ca.crt) and of the files written; a missing CA is made",
-    default: "kpng-certificates",
-    parse: parseNonEmptyText,
-  },
+  textOption(
+    "--folder <folder>",
+    "folder of the CA (ca.key, ca.crt) and of the files written; a missing CA is made",
+    "kpng-certificates",
+  ),
   {
     flags: "--days <count>",
     description: "days until the certificate expires; not later than its CA, which is made for 10 years",

@@ -1,12 +1,6 @@
 import { type PacketCase, packetCases } from "@kpng/laboratory/check/packet-cases.ts";
 import { deviations, isDeviation, ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
-import {
-  addOptions,
-  type OptionSpec,
-  oneOf,
-  parseNonEmptyText,
-  parsePositiveDurationMs,
-} from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, oneOf, parsePositiveDurationMs, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
@@ -25,16 +19,11 @@ const protocolOptions: readonly OptionSpec[] = [
     default: "acks",
     parse: oneOf(["acks", "stdout"]),
   },
-  {
-    flags: "--applied <command>",
-    description: "shell command that prints such a line for the state that is applied now, instead of --report",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--only <cases>",
-    description: "run only these cases, separated by commas, e.g. C3,C4b; C3 means all of that rule",
-    parse: parseNonEmptyText,
-  },
+  textOption(
+    "--applied <command>",
+    "shell command that prints such a line for the state that is applied now, instead of --report",
+  ),
+  textOption("--only <cases>", "run only these cases, separated by commas, e.g. C3,C4b; C3 means all of that rule"),
   {
     flags: "--timeout <duration>",
     description: "time within which the backend must react",
@@ -62,29 +51,20 @@ Exit code 1 if a case fails, or after an interruption. docs/protocol.md has the 
 `;
 
 const packetOptions: readonly OptionSpec[] = [
-  {
-    flags: "--only <cases>",
-    description: "run only these cases, or all whose names begin so, separated by commas, e.g. update/,cleanup",
-    parse: parseNonEmptyText,
-  },
+  textOption(
+    "--only <cases>",
+    "run only these cases, or all whose names begin so, separated by commas, e.g. update/,cleanup",
+  ),
   { flags: "--list", description: "print the names of the cases, and run nothing" },
-  {
-    flags: "--cleanup <command>",
-    description: "shell command, run on the node, that removes everything of the backend",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--lose-rules <command>",
-    description:
-      "shell command, run on the node after the backend was killed, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services; nft flush chain ip6 mine services",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--kubeconfig <file>",
-    description:
-      "let an API server on 127.0.0.1 serve the states, for a proxy that watches one; it must be empty and without controllers, because the run creates and deletes Nodes n1 and n2 and Services",
-    parse: parseNonEmptyText,
-  },
+  textOption("--cleanup <command>", "shell command, run on the node, that removes everything of the backend"),
+  textOption(
+    "--lose-rules <command>",
+    "shell command, run on the node after the backend was killed, that removes its rules as another program might, but no base chain: established connections need the kernel's connection tracking, e.g. nft flush chain ip mine services; nft flush chain ip6 mine services",
+  ),
+  textOption(
+    "--kubeconfig <file>",
+    "let an API server on 127.0.0.1 serve the states, for a proxy that watches one; it must be empty and without controllers, because the run creates and deletes Nodes n1 and n2 and Services",
+  ),
   {
     flags: "--timeout <duration>",
     description: "maximum time to install the rules of a new state",

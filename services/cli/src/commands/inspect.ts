@@ -5,9 +5,9 @@ import {
   addOptions,
   type OptionSpec,
   parseNodeName,
-  parseNonEmptyText,
   parseProxyName,
   repeatable,
+  textOption,
 } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command, InvalidArgumentError } from "commander";
@@ -90,27 +90,13 @@ const apiAddresses = repeatable(
 
 /** Options that name a cluster to query instead of an address. */
 const clusterOptions: readonly OptionSpec[] = [
-  {
-    flags: "--kubeconfig <file>",
-    description: "ask kpng in this kubeconfig's cluster, through the API server (default: $KUBECONFIG)",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--context <name>",
-    description: "context of the kubeconfig, or of ~/.kube/config if there is no other",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--kpng-namespace <name>",
-    description: "namespace of kpng in the cluster",
-    default: "kube-system",
-    parse: parseNonEmptyText,
-  },
-  {
-    flags: "--pod <name>",
-    description: "ask only this pod of kpng in the cluster (default: all watchers)",
-    parse: parseNonEmptyText,
-  },
+  textOption(
+    "--kubeconfig <file>",
+    "ask kpng in this kubeconfig's cluster, through the API server (default: $KUBECONFIG)",
+  ),
+  textOption("--context <name>", "context of the kubeconfig, or of ~/.kube/config if there is no other"),
+  textOption("--kpng-namespace <name>", "namespace of kpng in the cluster", "kube-system"),
+  textOption("--pod <name>", "ask only this pod of kpng in the cluster (default: all watchers)"),
 ];
 
 /** True if the options or the environment name a cluster, or if this is `kubectl kpng`. */

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { type Exceptions, parseExceptions } from "@kpng/laboratory/exceptions.ts";
-import { type OptionSpec, oneOf, parseNonEmptyText } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Options } from "../context/command-context.ts";
 
@@ -16,11 +16,10 @@ export interface CaseResult {
 
 /** Options of both commands: exceptions, and the form of the results. */
 export const resultOptions: readonly OptionSpec[] = [
-  {
-    flags: "--exceptions <file>",
-    description: "what the backend does differently: one name per line, with the reason; one that is never used fails",
-    parse: parseNonEmptyText,
-  },
+  textOption(
+    "--exceptions <file>",
+    "what the backend does differently: one name per line, with the reason; one that is never used fails",
+  ),
   {
     flags: "-o, --output <format>",
     description: "table, json (one object per case and line) or junit",

@@ -8,7 +8,14 @@ import {
   VerdictSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { type OptionSpec, oneOf, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
+import {
+  type OptionSpec,
+  oneOf,
+  parseNodeName,
+  parseNonEmptyText,
+  repeatable,
+  textOption,
+} from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
@@ -49,13 +56,11 @@ export const explainCommand: InspectCommand = {
       description: "node that the packet reaches (required)",
       parse: parseNodeName,
     },
-    {
-      flags: "--from <sender>",
-      description:
-        "source address of the packet; or pod (any on the node), node (the node itself) or outside (any other)",
-      default: "pod",
-      parse: parseNonEmptyText,
-    },
+    textOption(
+      "--from <sender>",
+      "source address of the packet; or pod (any on the node), node (the node itself) or outside (any other)",
+      "pod",
+    ),
     {
       flags: "--protocol <protocol>",
       description: "tcp, udp or sctp (default: the protocol of the port)",

@@ -1,6 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
-import { parseNonEmptyText } from "@kpng/process/options.ts";
+import { textOption } from "@kpng/process/options.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
@@ -28,12 +28,11 @@ export const toFile: SinkCommand = {
   name: "to-file",
   description: "write the state to a file in KPNG's format, whenever it changes",
   options: [
-    {
-      flags: "-o, --output <file>",
-      description: "file to write, as JSON if its name ends in .json; - writes the state to standard output, once",
-      default: "global-state.yaml",
-      parse: parseNonEmptyText,
-    },
+    textOption(
+      "-o, --output <file>",
+      "file to write, as JSON if its name ends in .json; - writes the state to standard output, once",
+      "global-state.yaml",
+    ),
     { flags: "--once", description: "exit when the first complete state is written" },
   ],
   examples: `

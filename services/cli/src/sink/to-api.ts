@@ -3,10 +3,10 @@ import {
   type OptionSpec,
   oneOf,
   parseDurationMs,
-  parseNonEmptyText,
   parseWholeNumber,
   repeatable,
   repeatableNonEmpty,
+  textOption,
 } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
@@ -23,13 +23,11 @@ import { routesOptions } from "./sinks.ts";
 
 /** Options of `to-api` for clients that prove their identity with ServiceAccount tokens. */
 const tokenOptions: readonly OptionSpec[] = [
-  {
-    flags: "--token-audience <name>",
-    description:
-      "accept ServiceAccount tokens with this audience, over TLS; client certificates are then optional " +
+  textOption(
+    "--token-audience <name>",
+    "accept ServiceAccount tokens with this audience, over TLS; client certificates are then optional " +
       "(default: no tokens)",
-    parse: parseNonEmptyText,
-  },
+  ),
   repeatable("--node-accounts <namespace/name>", "ServiceAccounts that may read the view of the node in their token", [
     "kube-system/kpng-node",
   ]),

@@ -1,4 +1,4 @@
-import { type OptionSpec, parseNonEmptyText } from "@kpng/process/options.ts";
+import { type OptionSpec, textOption } from "@kpng/process/options.ts";
 import type { KubeConnection } from "@kpng/source/kube/connection.ts";
 import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand, staleOption } from "./source-command.ts";
@@ -9,11 +9,10 @@ export const kubeOptions: readonly OptionSpec[] = [
     flags: "--kubeconfig <file>",
     description: "kubeconfig file (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
   },
-  {
-    flags: "--server <url>",
-    description: "URL of the API server, in place of the one in --kubeconfig; without that file, no kubeconfig is read",
-    parse: parseNonEmptyText,
-  },
+  textOption(
+    "--server <url>",
+    "URL of the API server, in place of the one in --kubeconfig; without that file, no kubeconfig is read",
+  ),
 ];
 
 /** `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. */

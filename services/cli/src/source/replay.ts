@@ -1,4 +1,4 @@
-import { parseNonEmptyText } from "@kpng/process/options.ts";
+import { textOption } from "@kpng/process/options.ts";
 import { replaySource } from "@kpng/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
@@ -7,12 +7,7 @@ import type { SourceCommand } from "./source-command.ts";
 export const replayCommand: SourceCommand = {
   name: "replay",
   options: [
-    {
-      flags: "-i, --input <file>",
-      description: "recording to replay",
-      default: "kpng-recording.jsonl.gz",
-      parse: parseNonEmptyText,
-    },
+    textOption("-i, --input <file>", "recording to replay", "kpng-recording.jsonl.gz"),
     {
       flags: "--speed <factor>",
       description: "speed, as a multiple of real time; 0 for everything at once (default: 1; 0 for get and explain)",
