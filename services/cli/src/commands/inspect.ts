@@ -1,14 +1,7 @@
 import { basename } from "node:path";
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
-import {
-  addOptions,
-  type OptionSpec,
-  parseNodeName,
-  parseProxyName,
-  repeatable,
-  textOption,
-} from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, parseProxyName, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command, InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
@@ -23,6 +16,7 @@ import {
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { analyzeCommand } from "../inspect/findings.ts";
+import { nodeOption } from "../inspect/list.ts";
 import {
   backendCommand,
   describeNodeCommand,
@@ -133,12 +127,7 @@ export function closeAll(replicas: readonly Replica[]): void {
 }
 
 /** For commands that query a backend: the node on which it runs, in the cluster that {@link clusterOptions} name. */
-const backendNodeOption: OptionSpec = {
-  flags: "--node <name>",
-  aliases: ["--node-name"],
-  description: "node in the cluster whose backend is asked",
-  parse: parseNodeName,
-};
+const backendNodeOption: OptionSpec = nodeOption("node in the cluster whose backend is asked");
 
 /** For commands that do not follow a source; a source has this option itself. */
 const proxyNameFilter: OptionSpec = {

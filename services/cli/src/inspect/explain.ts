@@ -8,18 +8,11 @@ import {
   VerdictSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import {
-  type OptionSpec,
-  oneOf,
-  parseNodeName,
-  parseNonEmptyText,
-  repeatable,
-  textOption,
-} from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseNonEmptyText, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
-import { readProxyName } from "./list.ts";
+import { nodeOption, readProxyName } from "./list.ts";
 import {
   isTable,
   type OutputOptions,
@@ -50,12 +43,7 @@ export const explainCommand: InspectCommand = {
   argument: "<destination>",
   parseArgument: parseNonEmptyText,
   options: [
-    {
-      flags: "--node <name>",
-      aliases: ["--node-name"],
-      description: "node that the packet reaches (required)",
-      parse: parseNodeName,
-    },
+    nodeOption("node that the packet reaches (required)"),
     textOption(
       "--from <sender>",
       "source address of the packet; or pod (any on the node), node (the node itself) or outside (any other)",

@@ -158,14 +158,13 @@ export const serviceFilterOption: OptionSpec = {
   parse: parseServiceName,
 };
 
+/** Returns the option that names a node. */
+export function nodeOption(description: string, standard?: string): OptionSpec {
+  return { flags: "--node <name>", aliases: ["--node-name"], description, default: standard, parse: parseNodeName };
+}
+
 /** Option that selects the rows of one node. */
-export const nodeFilterOption: OptionSpec = {
-  flags: "--node <name>",
-  aliases: ["--node-name"],
-  description: "only this node",
-  default: "",
-  parse: parseNodeName,
-};
+export const nodeFilterOption: OptionSpec = nodeOption("only this node", "");
 
 /** Option that limits how many changes are printed. */
 export const limitOption: OptionSpec = {
