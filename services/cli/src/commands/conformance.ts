@@ -4,9 +4,8 @@ import { addOptions, type OptionSpec, oneOf, parsePositiveDurationMs, textOption
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
-import { protocolCases } from "../conformance/protocol-cases.ts";
+import { protocolCases, runCase } from "../conformance/protocol-cases.ts";
 import { Results, readExceptions, resultOptions, withException } from "../conformance/results.ts";
-import { runCase } from "../conformance/run-cases.ts";
 import { runPackets } from "../conformance/run-packets.ts";
 import type { Report } from "../conformance/tested-backend.ts";
 import type { Options } from "../context/command-context.ts";

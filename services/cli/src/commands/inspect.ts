@@ -43,25 +43,15 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
       const names = replicas.map(({ api }) => api).join(", ");
       await withRequestErrors(names, signal, () => work(withDeadline(replicas))).finally(() => closeAll(replicas));
     };
-    return makeInspectCommand(
-      command,
-      [...more, ...remoteOptions],
-      `kpng ${path}${command.name}`,
-      withReplicas,
-      signal,
-    );
+    const specs = [...more, ...remoteOptions];
+    return makeInspectCommand(command, specs, `kpng ${path}${command.name}`, withReplicas, signal);
   };
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
   const groups = {
     get: [...lists, backendCommand, rulesCommand, viewCommand],
     describe: [describeServiceCommand, describeNodeCommand],
   };
-  if (name === "get" || name === "describe") {
-    return makeGroup(
-      name,
-      groups[name].map((command) => make(command, `${name} `)),
-    );
-  }
+  if (name === "get" || name === "describe") return makeGroup(name, groups[name], make);
   const single = [statusCommand, explainCommand, topCommand, analyzeCommand, traceCommand, recordCommand];
   const command = [...single, bugReportCommand].find((one) => one.name === name);
   if (command === undefined) throw new Error(`no command "${name}"`);
@@ -182,7 +172,13 @@ const groupHelp = {
   describe: "show everything about one object",
 } as const;
 
-/** The command `get` or `describe`, with its subcommands. */
-export function makeGroup(name: keyof typeof groupHelp, commands: readonly Command[]): Command {
-  return commands.reduce((group, command) => group.addCommand(command), new Command(name).description(groupHelp[name]));
+/** The command `get` or `describe`. `make` returns its subcommands. */
+export function makeGroup(
+  name: keyof typeof groupHelp,
+  commands: readonly InspectCommand[],
+  make: (command: InspectCommand, path: string) => Command,
+): Command {
+  const group = new Command(name).description(groupHelp[name]);
+  for (const command of commands) group.addCommand(make(command, `${name} `));
+  return group;
 }

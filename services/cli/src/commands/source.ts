@@ -106,13 +106,9 @@ function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly
   const options = [{ ...logLevelOption, default: "off" }, ...(source.asksServer === true ? [serverTimeoutOption] : [])];
   const make = (command: InspectCommand, path = ""): Command =>
     makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withReplicas, signal);
-  const get = [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand];
   return [
-    makeGroup(
-      "get",
-      get.map((command) => make(command, "get ")),
-    ),
-    makeGroup("describe", [make(describeServiceCommand, "describe ")]),
+    makeGroup("get", [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand], make),
+    makeGroup("describe", [describeServiceCommand], make),
     make(explainCommand),
     make(analyzeCommand),
   ];

@@ -15,6 +15,7 @@ import {
   unknownField,
   unknownOperation,
 } from "./operations.ts";
+import type { CaseResult } from "./results.ts";
 import { type ScriptedStream, ScriptedWatcher } from "./scripted-watcher.ts";
 import { type AppliedState, isSameState, type Report, TestedBackend } from "./tested-backend.ts";
 
@@ -542,4 +543,28 @@ function show(state: AppliedState | undefined): string {
   if (state === undefined) return "nothing";
   const text = JSON.stringify(state);
   return text.length > 300 ? `${text.slice(0, 300)}… (${Object.keys(state).length} Services)` : text;
+}
+
+/** Runs one case with a backend of its own. The case fails as soon as `interrupted` resolves. */
+export async function runCase(
+  one: ProtocolCase,
+  settings: ProtocolSettings,
+  interrupted: Promise<void>,
+): Promise<CaseResult> {
+  const startMs = performance.now();
+  const end = (kind: CaseResult["kind"], reason = ""): CaseResult => {
+    return { id: one.id, rule: one.rule, kind, reason, elapsedMs: performance.now() - startMs };
+  };
+  await using play = await Play.start(settings, one.isSlow);
+  try {
+    await Promise.race([one.run(play), interrupted.then(() => Promise.reject(new Error("interrupted")))]);
+    return end("passed");
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    if (error instanceof NotApplicable) return end("not-applicable", text);
+    const { ended, errors } = play.backend;
+    const exit = ended === undefined || text.includes(ended) ? "" : ` (the backend has ended: ${ended})`;
+    const said = errors.trimEnd().split("\n").slice(-5).join("\n");
+    return end("failed", `${text}${exit}${said === "" ? "" : `\nThe backend said last:\n${said}`}`);
+  }
 }

@@ -1,6 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { protocolCases } from "./protocol-cases.ts";
-import { runCase } from "./run-cases.ts";
+import { protocolCases, runCase } from "./protocol-cases.ts";
 import { TestedBackend } from "./tested-backend.ts";
 
 const options = { api: "127.0.0.1:1", node: "n1", report: "stdout" } as const;

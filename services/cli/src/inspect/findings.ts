@@ -97,16 +97,15 @@ export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): List
   for (const one of answers) {
     if ("value" in one) continue;
     const remedy = failureHint(one.reason) ?? "is it running?";
-    add(errorFinding("replica-silent", `watcher ${one.api}`, `it does not answer: ${one.reason}`, remedy));
+    const [subject, text] = [`watcher ${one.api}`, `it does not answer: ${one.reason}`];
+    add(create(FindingSchema, { severity: FindingSeverity.ERROR, code: "replica-silent", subject, text, remedy }));
   }
   const differing = others.find(({ status }) => countObjects(status) !== countObjects(first?.status));
   if (first !== undefined && differing !== undefined) {
     const text = `it holds ${countObjects(differing.status)}, and ${first.api} ${countObjects(first.status)}`;
     const remedy = "if this lasts, the API server of one of them lags: compare kpng get changes of both";
-    add({
-      ...errorFinding("replicas-differ", `watcher ${differing.api}`, text, remedy),
-      severity: FindingSeverity.WARNING,
-    });
+    const subject = `watcher ${differing.api}`;
+    add(create(FindingSchema, { severity: FindingSeverity.WARNING, code: "replicas-differ", subject, text, remedy }));
   }
   for (const { api, findings: list } of replies) {
     for (const one of list.findings) {
@@ -118,10 +117,6 @@ export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): List
   const all = [...findings.values()].sort((one, other) => other.severity - one.severity);
   const errorCount = all.filter(({ severity }) => severity === FindingSeverity.ERROR).length;
   return create(ListFindingsResponseSchema, { findings: all, errorCount, warningCount: all.length - errorCount });
-}
-
-function errorFinding(code: string, subject: string, text: string, remedy: string): Finding {
-  return create(FindingSchema, { severity: FindingSeverity.ERROR, code, subject, text, remedy });
 }
 
 function isSame(one: Finding, other: Finding): boolean {

@@ -46,19 +46,13 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
   nameOf: ({ name }) => `node/${name}`,
   columns: [
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
-    {
-      title: "STATE",
-      cell: ({ state }) => enumWord(ApplyStateSchema, state),
-    },
+    { title: "STATE", cell: ({ state }) => enumWord(ApplyStateSchema, state) },
     { title: "APPLIED", cell: ({ appliedRevision }) => (appliedRevision === 0n ? "" : String(appliedRevision)) },
     { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
     { title: "ENDPOINTS", cell: ({ endpointCount }) => String(endpointCount) },
     { title: "ZONE", cell: ({ zone }) => zone },
     { title: "PROGRAM", cell: ({ programs }) => programs.join(",") },
-    {
-      title: "OBSERVERS",
-      cell: ({ observerCount }) => (observerCount === 0 ? "" : String(observerCount)),
-    },
+    { title: "OBSERVERS", cell: ({ observerCount }) => (observerCount === 0 ? "" : String(observerCount)) },
     { title: "STREAMS", cell: ({ subscriberCount }) => String(subscriberCount), isWide: true },
     { title: "ADDRESSES", cell: ({ addresses }) => addresses.join(","), isWide: true },
     { title: "POD-CIDRS", cell: ({ podCidrs }) => podCidrs.join(","), isWide: true },
@@ -77,10 +71,7 @@ const subscriberTable: TableSpec<typeof SubscriberSchema> = {
     { title: "KIND", cell: ({ kind }) => enumWord(SubscriberKindSchema, kind) },
     { title: "PROGRAM", cell: ({ program }) => program },
     { title: "PEER", cell: ({ peer }) => peer },
-    {
-      title: "STATE",
-      cell: ({ state }) => enumWord(ApplyStateSchema, state),
-    },
+    { title: "STATE", cell: ({ state }) => enumWord(ApplyStateSchema, state) },
     { title: "APPLIED", cell: ({ hasAcknowledged, appliedRevision: n }) => (hasAcknowledged ? String(n) : "") },
     { title: "BEHIND", cell: ({ revisionsBehind }) => String(revisionsBehind) },
     { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },

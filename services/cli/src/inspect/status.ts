@@ -77,7 +77,8 @@ export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: n
     ["nodes", formatStates(nodes)],
     ...(findings.findings.length === 0 ? [["findings", "none"] as const] : findingLines(findings)),
   ];
-  return formatScreen(lines, nodes.filter(isLate), replies[0]?.changes ?? []);
+  const lateNodes = nodes.filter(({ state }) => lateStates.includes(state));
+  return formatScreen(lines, lateNodes, replies[0]?.changes ?? []);
 }
 
 function findingLines(findings: ListFindingsResponse): readonly Line[] {
@@ -90,10 +91,6 @@ function findingLines(findings: ListFindingsResponse): readonly Line[] {
 }
 
 const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
-
-function isLate({ state }: Node): boolean {
-  return lateStates.includes(state);
-}
 
 async function readChanges(client: InspectClient, { isSynced }: GetStatusResponse): Promise<readonly Change[]> {
   return isSynced ? (await client.listChanges({ pageSize: maxRows })).changes : [];
