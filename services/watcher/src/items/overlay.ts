@@ -120,19 +120,23 @@ export function itemAt({ shared, removed, added }: Overlay, path: string): Item 
 
 /** Returns the keys of the Services with own endpoints of the node, for any proxy and in no particular order. */
 export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
-  return keysByNode.at(snapshot).get(nodeName) ?? new Set();
+  return servicesByNode.at(snapshot).get(nodeName) ?? new Set();
 }
 
 /**
  * The keys of the Services by node. *Cost:* proportional to the number of nodes with endpoints of the changed Services.
  */
-const keysByNode = new Derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
-  const changed = new Map<string, Set<string>>();
-  const keysOf = (name: string): Set<string> => getOrMake(changed, name, () => new Set(byNode.get(name)));
-  for (const key of changedServices(before, snapshot)) {
-    const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.ownEndpoints.byNode);
-    for (const name of old?.keys() ?? []) if (!now?.has(name)) keysOf(name).delete(key);
-    for (const name of now?.keys() ?? []) if (!old?.has(name)) keysOf(name).add(key);
-  }
-  return byNode.withAll([...changed].map(([name, keys]) => [name, keys.size === 0 ? undefined : keys] as const));
-});
+export const servicesByNode = Derived.inSteps(
+  ShardedMap.empty<ReadonlySet<string>>(),
+  function* (byNode, before, snapshot) {
+    const changed = new Map<string, Set<string>>();
+    const keysOf = (name: string): Set<string> => getOrMake(changed, name, () => new Set(byNode.get(name)));
+    for (const key of changedServices(before, snapshot)) {
+      const [old, now] = [before, snapshot].map((one) => serviceStates.at(one).get(key)?.ownEndpoints.byNode);
+      for (const name of old?.keys() ?? []) if (!now?.has(name)) keysOf(name).delete(key);
+      for (const name of now?.keys() ?? []) if (!old?.has(name)) keysOf(name).add(key);
+      yield;
+    }
+    return byNode.withAll([...changed].map(([name, keys]) => [name, keys.size === 0 ? undefined : keys] as const));
+  },
+);

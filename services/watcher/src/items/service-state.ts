@@ -176,13 +176,15 @@ const noItems: readonly Item[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
 /** The states of all Services by key. *Cost:* proportional to the number of Services that changed. */
-export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
-  const { services, slicesByService } = snapshot;
-  const stateAt = (key: string): ServiceState | undefined => {
-    const service = services.get(key);
-    return service && new ServiceState(service, slicesByService.get(key) ?? noSlices, all.get(key));
-  };
-  return all.withAll(changedServices(before, snapshot).map((key) => [key, stateAt(key)]));
+export const serviceStates = Derived.inSteps(ShardedMap.empty<ServiceState>(), function* (all, before, snapshot) {
+  const changed: [string, ServiceState | undefined][] = [];
+  for (const key of changedServices(before, snapshot)) {
+    const service = snapshot.services.get(key);
+    const slices = snapshot.slicesByService.get(key) ?? noSlices;
+    changed.push([key, service && new ServiceState(service, slices, all.get(key))]);
+    yield;
+  }
+  return all.withAll(changed);
 });
 
 /** Returns the state of a Service; undefined if the Service does not exist or is for another proxy. */

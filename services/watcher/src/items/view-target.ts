@@ -51,7 +51,7 @@ export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): View
 }
 
 /** The proxy names of all Services. *Cost:* one pass over the Services whenever one of them changes. */
-export const proxyNames = new Derived<ReadonlySet<string>>(new Set(), (names, before, { services }) =>
+export const proxyNames = Derived.atOnce<ReadonlySet<string>>(new Set(), (names, before, { services }) =>
   services === before.services ? names : new Set([...services.values()].map(({ proxyName }) => proxyName)),
 );
 

@@ -16,7 +16,7 @@ function grow(count: number): Snapshot[] {
 /** Names of the Services, and which of them were recomputed. */
 function names() {
   const looked: string[][] = [];
-  const of = new Derived<readonly string[]>([], (listed, before, snapshot) => {
+  const of = Derived.atOnce<readonly string[]>([], (listed, before, snapshot) => {
     const changed = changedServices(before, snapshot);
     looked.push([...changed]);
     const others = listed.filter((name) => !changed.includes(name));
@@ -66,4 +66,35 @@ test("the value of a pair is made once while few other pairs are requested", () 
   for (const snapshot of others) count.of(first, snapshot);
   count.of(first, second);
   expect(made).toBeGreaterThan(6);
+});
+
+test("callers advance the same computation; a newer value waits for it and is derived from it", () => {
+  const [first, second] = grow(2) as [Snapshot, Snapshot];
+  const begun: number[] = [];
+  const count = Derived.inSteps(0, function* (value, before, snapshot) {
+    begun.push(before.revision);
+    yield;
+    yield;
+    return value + changedServices(before, snapshot).length;
+  });
+  const [one, other] = [count.steps(first), count.steps(first)];
+  for (const steps of [one, other]) expect(steps.next().done).toBe(false);
+  expect(count.at(second)).toBe(2);
+  expect(begun).toEqual([0, 1]);
+  expect([one.next().done, other.next().done, count.at(first)]).toEqual([true, true, 1]);
+});
+
+test("a computation that throws is begun again by the next caller", () => {
+  const [first] = grow(1) as [Snapshot];
+  let hasFailed = false;
+  const count = Derived.inSteps(0, function* (value) {
+    yield;
+    if (!hasFailed) {
+      hasFailed = true;
+      throw new Error("no memory");
+    }
+    return value + 1;
+  });
+  expect(() => count.at(first)).toThrow("no memory");
+  expect(count.at(first)).toBe(1);
 });

@@ -21,8 +21,8 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
  * ```
  *
  * Values are computed on demand, each from the ones above it. If revisions 42 to 50 arrive during one round (`Rounds`),
- * the next value is computed from 41 in one step. Results for a pair of snapshots, such as the operations of a batch,
- * are kept in a {@link Between}.
+ * the next value is computed from 41. The first values, for which nothing can be reused, are computed in steps. Results
+ * for a pair of snapshots, such as the operations of a batch, are kept in a {@link Between}.
  *
  * **Invariants.**
  *
@@ -42,17 +42,30 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
  */
 export class Derived<T> {
   readonly #empty: T;
-  readonly #evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T;
+  readonly #evolve: Evolve<T, Steps<T>>;
   #last: { readonly snapshot: Snapshot; readonly value: T };
+  #work: { readonly snapshot: Snapshot; readonly steps: Steps<T> } | undefined;
+
+  private constructor(empty: T, evolve: Evolve<T, Steps<T>>) {
+    this.#empty = empty;
+    this.#evolve = evolve;
+    this.#last = { snapshot: emptySnapshot, value: empty };
+  }
 
   /**
    * `evolve` returns the value for `snapshot`, given the value for an earlier snapshot, which it must not modify.
    * `empty` is the value for the empty snapshot.
    */
-  constructor(empty: T, evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T) {
-    this.#empty = empty;
-    this.#evolve = evolve;
-    this.#last = { snapshot: emptySnapshot, value: empty };
+  static atOnce<T>(empty: T, evolve: Evolve<T, T>): Derived<T> {
+    // biome-ignore lint/correctness/useYield: the whole value is one step.
+    return new Derived(empty, function* (...args) {
+      return evolve(...args);
+    });
+  }
+
+  /** Like {@link atOnce}, for a value whose first computation takes long: `evolve` yields after every bit of work. */
+  static inSteps<T>(empty: T, evolve: Evolve<T, Steps<T>>): Derived<T> {
+    return new Derived(empty, evolve);
   }
 
   /** The snapshot with the highest revision for which the value was computed. */
@@ -61,16 +74,50 @@ export class Derived<T> {
   }
 
   at(snapshot: Snapshot): T {
-    const last = this.#last;
-    if (snapshot === last.snapshot) return last.value;
+    if (snapshot === this.#last.snapshot) return this.#last.value;
     if (snapshot === emptySnapshot) return this.#empty;
-    const values = valuesOf(snapshot) as Map<Derived<T>, T>;
-    const value = getOrMake(values, this, () => this.#evolve(last.value, last.snapshot, snapshot));
+    const values = this.#valuesOf(snapshot);
+    while (!values.has(this)) this.#step(snapshot);
+    return values.get(this) as T;
+  }
+
+  /**
+   * Computes the value for a snapshot, one step per iteration, so that the caller can pause; {@link at} then has it. All
+   * callers advance the same computation. If they need the values for different snapshots, the one that began first is
+   * completed first, and the others are derived from it.
+   */
+  *steps(snapshot: Snapshot): Generator<void, void> {
+    const values = this.#valuesOf(snapshot);
+    while (snapshot !== emptySnapshot && !values.has(this)) {
+      this.#step(snapshot);
+      yield;
+    }
+  }
+
+  #step(snapshot: Snapshot): void {
+    const last = this.#last;
+    const work = this.#work ?? { snapshot, steps: this.#evolve(last.value, last.snapshot, snapshot) };
+    // If the step throws, the computation is given up.
+    this.#work = undefined;
+    const { done, value } = work.steps.next();
+    if (done !== true) {
+      this.#work = work;
+      return;
+    }
+    this.#valuesOf(work.snapshot).set(this, value);
     // A request for an older snapshot must not replace the newest snapshot as the base of the next value.
-    if (snapshot.revision >= last.snapshot.revision) this.#last = { snapshot, value };
-    return value;
+    if (work.snapshot.revision >= last.snapshot.revision) this.#last = { snapshot: work.snapshot, value };
+  }
+
+  #valuesOf(snapshot: Snapshot): Map<Derived<T>, T> {
+    return valuesOf(snapshot) as Map<Derived<T>, T>;
   }
 }
+
+type Evolve<T, Result> = (value: T, before: Snapshot, snapshot: Snapshot) => Result;
+
+/** A computation that can pause after each step; its return value is the result. */
+export type Steps<T> = Generator<void, T>;
 
 const derivedValues = Symbol("derived values");
 

@@ -1,5 +1,7 @@
 import { endpoint, service, slice } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
+import { toggleDigests } from "../../items/item.ts";
+import { serviceStates } from "../../items/service-state.ts";
 import { viewTargetIn } from "../../items/view-target.ts";
 import { Store } from "../../store/store.ts";
 import { classIndex, indexWithPauses } from "./class-index.ts";
@@ -23,8 +25,12 @@ test("a change while the index is computed in steps does not make the next one s
   const steps = indexWithPauses(store.snapshot, stepsClass);
   expect(isPaused(steps)).toBe(true);
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { serviceName: "s7" }) }]);
-  // Another subscriber derives the values of the new snapshot meanwhile.
+  const middle = store.snapshot;
+  store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { serviceName: "s8" }) }]);
+  // Another subscriber derives the values of the newest snapshot meanwhile.
   classIndex(store.snapshot, viewClass);
+  const items = [...serviceStates.at(middle).values()].flatMap((state) => state.sharedItems(stepsClass));
+  expect(classIndex(middle, stepsClass).digest).toBe(toggleDigests(0n, items));
   while (isPaused(steps));
   expect(isPaused(indexWithPauses(store.snapshot, stepsClass))).toBe(false);
 });

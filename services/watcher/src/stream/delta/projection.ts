@@ -42,12 +42,12 @@ export const pause: Frame = Buffer.alloc(0);
 const pauseAfterMs = 5;
 
 /**
- * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes get a
+ * Does work for each item (reading it may be all the work), and yields {@link pause} after every 5 ms, so that other streams and health probes get a
  * turn while the endpoints of a large chunk are encoded.
  */
 export function* withPauses<T>(
   items: Iterable<T>,
-  work: (item: T) => void,
+  work: (item: T) => void = () => undefined,
   now = () => performance.now(),
 ): Generator<Frame, void> {
   let endMs = now() + pauseAfterMs;

@@ -8,9 +8,9 @@ import { type ViewClass, type ViewTarget, viewClassOf } from "../../items/view-t
 import { changedServices, Derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { sameZone } from "../../view/class-choice.ts";
-import { encodeWithPauses, indexWithPauses } from "./class-index.ts";
+import { encodeWithPauses, indexWithPauses, statesWithPauses } from "./class-index.ts";
 import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
-import type { Changes } from "./projection.ts";
+import { type Changes, withPauses } from "./projection.ts";
 
 /**
  * Returns a whole view, which consists of the chunks of Services that a class shares and the overlays of the node. For
@@ -29,6 +29,8 @@ export function wholeView(
   return {
     isEmpty: false,
     *frames() {
+      yield* statesWithPauses(snapshot);
+      yield* withPauses(serviceChunks.steps(snapshot));
       // Otherwise, `overlaysOf` would encode all Services with own endpoints in one piece.
       const states = serviceStates.at(snapshot);
       const ownStates = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
@@ -160,23 +162,32 @@ interface ChunkService {
 const servicesPerChunk = 64;
 
 /** The chunks, in the order of their Services' keys. *Cost:* proportional to the chunks with changed Services. */
-const serviceChunks = new Derived<readonly ServiceChunk[]>([], (chunks, before, snapshot) => {
-  const changes = new Map<number, string[]>();
+const serviceChunks = Derived.inSteps<readonly ServiceChunk[]>([], function* (chunks, before, snapshot) {
+  const states = serviceStates.at(snapshot);
+  const changes = new Map<number, Set<string>>();
   for (const key of changedServices(before, snapshot))
-    getOrMake(changes, chunkIndexOf(chunks, key), () => []).push(key);
-  const remade = (chunk: ServiceChunk | undefined, keys: readonly string[] | undefined): readonly ServiceChunk[] => {
-    if (keys === undefined) return chunk === undefined ? [] : [chunk];
-    const changed = new Set(keys);
-    const services = chunk?.services.filter(({ key }) => !changed.has(key)) ?? [];
-    for (const key of keys) {
-      const state = serviceStates.at(snapshot).get(key);
+    getOrMake(changes, chunkIndexOf(chunks, key), () => new Set()).add(key);
+  const next: ServiceChunk[] = [];
+  // Without chunks, `chunkIndexOf` returns 0 for every Service.
+  for (const [index, chunk] of (chunks.length === 0 ? [noChunk] : chunks).entries()) {
+    const changed = changes.get(index);
+    if (changed === undefined) {
+      next.push(chunk);
+      continue;
+    }
+    const services = chunk.services.filter(({ key }) => !changed.has(key));
+    for (const key of changed) {
+      const state = states.get(key);
       if (state !== undefined) services.push({ key, state });
     }
-    return split(services.sort((a, b) => compareText(a.key, b.key)));
-  };
-  // Without chunks, `chunkIndexOf` returns 0 for every Service.
-  if (chunks.length === 0) return remade(undefined, changes.get(0));
-  return chunks.flatMap((chunk, index) => remade(chunk, changes.get(index)));
+    yield;
+    services.sort((a, b) => compareText(a.key, b.key));
+    for (const part of split(services)) {
+      next.push(part);
+      yield;
+    }
+  }
+  return next;
 });
 
 /** Returns the index of the chunk that a Service belongs to. */
@@ -184,22 +195,18 @@ function chunkIndexOf(chunks: readonly ServiceChunk[], key: string): number {
   return Math.max(0, lowerBound(chunks.length, (index) => (chunks[index]?.start ?? "") <= key) - 1);
 }
 
-function split(services: readonly ChunkService[]): ServiceChunk[] {
+function* split(services: readonly ChunkService[]): Iterable<ServiceChunk> {
   const isLarge = services.length > 2 * servicesPerChunk;
   const size = isLarge ? servicesPerChunk : services.length;
-  const chunks: ServiceChunk[] = [];
-  for (let first = 0; first < services.length; first += size) {
-    const some = services.slice(first, first + size);
-    chunks.push({
-      start: some[0]?.key ?? "",
-      services: some,
-      hintedZones: new Set(some.flatMap(({ state }) => [...state.ownEndpoints.hintedZones])),
-      plain: new Map(),
-      packed: new Map(),
-    });
-  }
-  return chunks;
+  for (let first = 0; first < services.length; first += size) yield makeChunk(services.slice(first, first + size));
 }
+
+function makeChunk(services: readonly ChunkService[]): ServiceChunk {
+  const hintedZones = new Set(services.flatMap(({ state }) => [...state.ownEndpoints.hintedZones]));
+  return { start: services[0]?.key ?? "", services, hintedZones, plain: new Map(), packed: new Map() };
+}
+
+const noChunk = makeChunk([]);
 
 function encodeChunk({ services }: ServiceChunk, viewClass: ViewClass): Iterable<Frame> {
   return encodeWithPauses(
