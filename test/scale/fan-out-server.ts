@@ -1,4 +1,5 @@
 import { writeFileSync } from "node:fs";
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import { growOldGenerationByHalf } from "@kpng/process/run/memory.ts";
 import { endpointChange, makeCluster, type SyntheticShape } from "@kpng/source/simulate/synthetic.ts";
 import type { ObjectChange } from "@kpng/source/source.ts";
@@ -16,6 +17,7 @@ import { monotonicMs, usageOf } from "./proc.ts";
 const store = new Store();
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
+const delays = monitorEventLoopDelay({ resolution: 5 });
 /** The changes in progress; see `churn`. */
 let churn: Churn | undefined;
 
@@ -44,14 +46,15 @@ const handlers = {
     shape = options.shape;
     store.replace(makeCluster(shape));
     const server = await serveStore(store);
+    delays.enable();
     return { address: server.address };
   },
 
   /** Changes one endpoint. */
-  change(_: Record<never, never>): MadeChange & { readonly cpuMs: number } {
+  change(_: Record<never, never>): MadeChange {
     const change = endpointChange(changesMade, shape);
     changesMade += 1;
-    return { cpuMs: cpuMs(), ...apply([change]) };
+    return apply([change]);
   },
 
   /** Changes one endpoint after the other, until `endChurn`. A busy server catches up. */
@@ -89,17 +92,14 @@ const handlers = {
     writeFileSync(path, Buffer.concat(digests.map((one) => one.toBytes())));
   },
 
-  /** User and system time so far, all threads, in milliseconds; and RSS. */
-  usage(_: Record<never, never>): { readonly cpuMs: number; readonly rssBytes: number } {
-    return { cpuMs: cpuMs(), rssBytes: usageOf(process.pid).rssBytes };
+  /** Usage so far, and the longest turn of the event loop since the last call. */
+  usage(_: Record<never, never>) {
+    const longestTurnMs = delays.max / 1e6;
+    delays.reset();
+    const { user, system } = process.cpuUsage();
+    return { cpuMs: (user + system) / 1000, rssBytes: usageOf(process.pid).rssBytes, longestTurnMs };
   },
 };
-
-/** CPU time of this process so far, all threads, in milliseconds. */
-function cpuMs(): number {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
-}
 
 export type FanOutServerHandlers = typeof handlers;
 

@@ -5,24 +5,34 @@ import type { MadeChange } from "./batch-log.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { FleetHandlers } from "./fleet.ts";
 import { mebibytes, quantile } from "./proc.ts";
-import { startCalled, startServer } from "./processes.ts";
+import { type Relay, startCalled, startRelay, startServer } from "./processes.ts";
 
-/** The fan-out benchmark: one watcher, many simulated nodes, on one machine. It measures the rows of `docs/performance.md`. */
+/**
+ * The fan-out benchmark: one watcher, perhaps relays, and many simulated nodes, on one machine. It measures the rows of
+ * `docs/performance.md`, or rows that are given as streams × Services × endpoints × relays: `10000x5000x10`,
+ * `2000x5000x10x4`.
+ */
 interface Row {
   readonly streams: number;
   readonly services: number;
+  /** Endpoints per Service. */
+  readonly endpoints: number;
+  /** Number of relays, among which the streams are divided; 0 for streams at the watcher itself. */
+  readonly relays: number;
   /** Number of single changes that are measured. */
   readonly changes: number;
   /** Time limit for all streams to get their first batch, and for one change to reach all streams, in milliseconds. */
   readonly limitMs: number;
 }
 
-const endpoints = 10;
-const rows: readonly Row[] = [
-  { streams: 100, services: 1_000, changes: 50, limitMs: 60_000 },
-  { streams: 1_000, services: 5_000, changes: 50, limitMs: 60_000 },
-  { streams: 5_000, services: 5_000, changes: 20, limitMs: 90_000 },
-];
+const standardRows = ["100x1000x10", "1000x5000x10", "5000x5000x10"];
+
+function readRow(text: string): Row {
+  const [streams = 0, services = 0, endpoints = 0, relays = 0] = text.split("x").map(Number);
+  if (!/^\d+x\d+x\d+(x\d+)?$/.test(text)) throw new Error(`not streams x Services x endpoints [x relays]: ${text}`);
+  const limitMs = 60_000 + streams * 6 + services * endpoints * 0.1;
+  return { streams, services, endpoints, relays, changes: streams > 1_000 ? 20 : 50, limitMs };
+}
 
 /**
  * Changes before the measurement: the first hundreds include compilation, which does not matter to a watcher that runs
@@ -35,41 +45,50 @@ const milliseconds = (ms: number): string => `${ms.toFixed(ms < 10 ? 2 : 0)} ms`
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(2)} s`;
 
 /** Measures a row; returns the cells of its two tables. Errors: a stream is lost or late. */
-async function measure({ streams, services, changes: count, limitMs: timeoutMs }: Row) {
+async function measure({ streams, services, endpoints, relays: relayCount, changes: count, limitMs: timeoutMs }: Row) {
   const server = startServer<FanOutServerHandlers>("fan-out-server");
+  const relays: Relay[] = [];
   const load = startCalled<FleetHandlers>("fleet.ts", "load");
   // Until the server has read the next request of each stream, which is part of the cost.
   const settle = () => sleep(25 + streams / 25);
+
+  const relayUsage = () => relays.map(({ usage }) => usage());
+  const cpuOf = async () =>
+    (await server.call("usage", {})).cpuMs + relayUsage().reduce((sum, { cpuMs }) => sum + cpuMs, 0);
 
   /** Makes single changes; stops early after `limitMs`. Returns figures of one change. */
   async function single(count: number, limitMs: number) {
     const { receivedBytes: before } = await load.call("mark", {});
     const changes: MadeChange[] = [];
-    let firstCpuMs: number | undefined;
+    const firstCpuMs = await cpuOf();
     const stopAtMs = Date.now() + limitMs;
     // An even number, so that each endpoint is ready again at the end.
     while (changes.length < count && (Date.now() < stopAtMs || changes.length % 2 === 1)) {
-      const { cpuMs, ...change } = await server.call("change", {});
-      firstCpuMs ??= cpuMs;
+      const change = await server.call("change", {});
       changes.push(change);
       await load.call("reachedRevision", { revision: change.revision, timeoutMs });
       await settle();
     }
     // The last acknowledgements are part of the cost.
     await sleep(2 * ackIntervalFor(streams));
-    const cpuMs = (await server.call("usage", {})).cpuMs - (firstCpuMs ?? 0);
+    const cpuMs = (await cpuOf()) - firstCpuMs;
     const sinceRevision = (changes[0]?.revision ?? 1) - 1;
+    // The revisions of relays are their own; each of these changes makes one.
     const { latencies, receivedBytes } = await load.call("collect", { changes, sinceRevision });
     return { latencies, cpuMs: cpuMs / changes.length, bytes: (receivedBytes - before) / changes.length / streams };
   }
 
   try {
     const { address } = await server.call("start", { shape: { services, endpoints, nodes: streams } });
+    const { rssBytes: rssBefore } = await server.call("usage", {});
+    for (let index = 0; index < relayCount; index += 1) relays.push(await startRelay(address));
+    const addresses = relayCount === 0 ? [address] : relays.map((relay) => relay.address);
     const opened = await load.call("open", {
-      options: { address, firstNode: 0, isExtended: true, streams },
+      options: { addresses, firstNode: 0, isExtended: true, streams },
       timeoutMs,
     });
     await settle();
+    const cold = await server.call("usage", {});
     await single(warmUp.changes, warmUp.limitMs);
     const { latencies, cpuMs, bytes } = await single(count, timeoutMs);
     const after = await server.call("usage", {});
@@ -78,12 +97,19 @@ async function measure({ streams, services, changes: count, limitMs: timeoutMs }
         milliseconds(quantile(latencies.lastByChange, 0.5)),
         milliseconds(cpuMs),
         bytes.toFixed(0),
-        mebibytes(after.rssBytes),
+        `${after.longestTurnMs.toFixed(0)} ms`,
+        [after, ...relayUsage()].map(({ rssBytes }) => mebibytes(rssBytes)).join(" + "),
       ],
-      cold: [seconds(opened.elapsedMs), mebibytes(opened.receivedBytes)],
+      cold: [
+        seconds(opened.elapsedMs),
+        mebibytes(opened.receivedBytes),
+        `${cold.longestTurnMs.toFixed(0)} ms`,
+        mebibytes(rssBefore),
+      ],
     };
   } finally {
     await load.stop();
+    for (const relay of relays) await relay.stop();
     await server.stop();
   }
 }
@@ -98,9 +124,10 @@ const machine = `${availableParallelism()} cores (${cpus()[0]?.model}), ${mebiby
 say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
 const changeCells: string[][] = [];
 const coldCells: string[][] = [];
-for (const row of rows) {
-  const name = `${row.streams} × ${row.services} × ${endpoints}`;
-  const result = await measure(row).catch((error: unknown) => {
+const [, , ...given] = process.argv;
+for (const text of given.length > 0 ? given : standardRows) {
+  const name = text.replaceAll("x", " × ");
+  const result = await measure(readRow(text)).catch((error: unknown) => {
     // A row that fails is reported, and the other rows still run.
     process.exitCode = 1;
     say(`${name}: ${error}`);
@@ -109,10 +136,14 @@ for (const row of rows) {
   changeCells.push([name, ...result.change]);
   coldCells.push([name, ...result.cold]);
 }
-const size = "streams × Services × endpoints";
+const size = "streams × Services × endpoints (× relays)";
 printTable(
   "One endpoint changes",
-  [size, "last node, median", "watcher CPU per change", "bytes per stream", "RSS"],
+  [size, "last node, median", "CPU per change", "bytes per stream", "longest turn", "RSS of watcher + relays"],
   changeCells,
 );
-printTable("All nodes connect at once", [size, "time until all are synced", "bytes"], coldCells);
+printTable(
+  "All nodes connect at once",
+  [size, "time until all are synced", "bytes", "longest turn of the watcher", "RSS before"],
+  coldCells,
+);

@@ -8,8 +8,8 @@ import { monotonicMs } from "./proc.ts";
 
 /** Process with the nodes of `kpng simulate nodes`, measured together by its parent process. */
 interface FleetOptions {
-  /** `host:port`. */
-  readonly address: string;
+  /** Addresses of the watchers or relays, among which the nodes are divided. */
+  readonly addresses: readonly string[];
   readonly streams: number;
   /** Number of the node of the first stream: `node-7` for 7. */
   readonly firstNode: number;
@@ -28,12 +28,12 @@ let lostWhileOpening = 0;
 const log = new BatchLog();
 let wait: { readonly left: Set<SimulatedNode>; isMet(node: SimulatedNode): boolean; done(): void } | undefined;
 
-function makeNodes({ address, streams, firstNode, isExtended, heldDigests }: FleetOptions): readonly SimulatedNode[] {
+function makeNodes({ addresses, streams, firstNode, isExtended, heldDigests }: FleetOptions): readonly SimulatedNode[] {
   const held = heldDigests === undefined ? undefined : readFileSync(heldDigests);
   const ofIndex = (index: number): SimulatedNode =>
     new SimulatedNode({
       name: `node-${firstNode + index}`,
-      connect: (windowBytes) => connectHttp2({ api: address }, windowBytes),
+      connect: (windowBytes) => connectHttp2({ api: addresses[index % addresses.length] ?? "" }, windowBytes),
       isExtended,
       random: Math.random,
       heldDigests: held?.subarray(index * heldBytes, (index + 1) * heldBytes),

@@ -61,7 +61,7 @@ async function measure(size: Size, changesPerSecond: number, path: string): Prom
     const shape = { services, endpoints: 10, nodes: settled + newcomers };
     const { address } = await server.call("start", { shape });
     if (settled > 0) {
-      const options = { address, streams: settled, firstNode: 0, isExtended: true };
+      const options = { addresses: [address], streams: settled, firstNode: 0, isExtended: true };
       await settledNodes.call("open", { options, timeoutMs: 60_000 });
     }
     if (missed !== undefined) {
@@ -73,7 +73,7 @@ async function measure(size: Size, changesPerSecond: number, path: string): Prom
     await server.call("churn", { changesPerSecond });
     const isResuming = missed !== undefined;
     const held = isResuming ? { heldDigests: path } : {};
-    const options = { address, streams: newcomers, firstNode: settled, isExtended: isResuming, ...held };
+    const options = { addresses: [address], streams: newcomers, firstNode: settled, isExtended: isResuming, ...held };
     const opened = await newNodes
       .call("open", { options, timeoutMs: limitMs })
       .catch((error: unknown) => String(error).split("\n")[0]);

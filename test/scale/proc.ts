@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 
 /** Resource usage of a process, as counted by the kernel. */
-interface ProcessUsage {
+export interface ProcessUsage {
   /** User and system time so far, in milliseconds. */
   readonly cpuMs: number;
   readonly rssBytes: number;

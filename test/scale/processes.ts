@@ -1,10 +1,13 @@
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { buildSync } from "esbuild";
 import { bundleOptions } from "../../deploy/images/bundle.ts";
 import { Caller, type Handlers } from "./calls.ts";
+import { type ProcessUsage, usageOf } from "./proc.ts";
 import { watcherEnvironment } from "./watcher-environment.ts";
 
 /** Half of the cores that a process runs on, so that server and load do not share a core; or all cores, shared. */
@@ -16,6 +19,7 @@ type Place = "server" | "load" | "all";
  */
 const servers = {
   "fan-out-server": "test/scale/fan-out-server.ts",
+  kpng: "services/cli/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
 };
@@ -43,6 +47,38 @@ export function startServer<H extends Handlers>(name: keyof typeof servers, plac
 /** Starts a TypeScript file of this folder; see {@link startFile}. */
 export function startCalled<H extends Handlers>(file: string, place: Place): Caller<H> {
   return startFile(join(import.meta.dirname, file), place);
+}
+
+/** A relay between the server and some of the load. */
+export interface Relay {
+  readonly address: string;
+  usage(): ProcessUsage;
+  stop(): Promise<void>;
+}
+
+/** Starts `kpng api to-api`; resolves when it listens. */
+export async function startRelay(upstream: string): Promise<Relay> {
+  const path = join(mkdtempSync(join(tmpdir(), "kpng-relay-")), "socket");
+  const [command = "", ...args] = [...pinTo("server"), process.execPath, bundled("kpng")];
+  const address = `unix://${path}`;
+  const child = spawn(command, [...args, "api", "--api", upstream, "to-api", "--listen", address], {
+    stdio: ["ignore", "ignore", "inherit"],
+    env: { ...watcherEnvironment(), KPNG_LOG_LEVEL: "error" },
+  });
+  const ended = once(child, "exit");
+  while (!existsSync(path)) {
+    if (child.exitCode !== null) throw new Error(`the relay ended with exit code ${child.exitCode}`);
+    await sleep(20);
+  }
+  return {
+    address,
+    usage: () => usageOf(child.pid ?? 0),
+    stop: async () => {
+      child.kill();
+      await ended;
+      rmSync(dirname(path), { recursive: true });
+    },
+  };
 }
 
 /** Starts a program that answers calls, at the given place. Its standard output is ours. */
