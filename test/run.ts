@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { bundlePrograms } from "./process/bundle-programs.ts";
@@ -91,7 +91,11 @@ async function runVitest(size: Size): Promise<Counts> {
       bundlePrograms(folder);
       environment[bundlesVariable] = folder;
     }
-    await run(["vitest", "run", ...reporters, ...globs], environment);
+    const code = await run(["vitest", "run", ...reporters, ...globs], environment);
+    if (!existsSync(file)) {
+      process.stderr.write("the tests were interrupted\n");
+      process.exit(code === 0 ? 1 : code);
+    }
     return JSON.parse(readFileSync(file, "utf8")) as Counts;
   } finally {
     rmSync(folder, { recursive: true });

@@ -85,7 +85,8 @@ test("at each marker, a node holds the view of its revision, for random changes,
   try {
     const behind: ObjectChange[][] = [];
     const drive = async (): Promise<void> => {
-      for (let step = 0; step < 250; step += 1) {
+      // On a busy machine, nodes merge so many changes that 250 steps are too few markers.
+      for (let step = 0; step < 250 || markers <= 50 || losses <= 3; step += 1) {
         const changes = Array.from({ length: pick(0, 1, 1, 3) }, () => randomChange(pick));
         stores[0]?.apply(changes);
         // The other replica lags behind.
@@ -106,8 +107,6 @@ test("at each marker, a node holds the view of its revision, for random changes,
         .toEqual(expected);
     }
     expect(divergences).toBe(0);
-    expect(losses).toBeGreaterThan(3);
-    expect(markers).toBeGreaterThan(50);
   } finally {
     stop.abort();
     await following.catch(() => undefined);
