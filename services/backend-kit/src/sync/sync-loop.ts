@@ -40,7 +40,6 @@ export interface PeriodicCheck {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Options of {@link SyncLoop}. */
 interface SyncLoopOptions extends SyncPace {
   /** Name of the backend, used in the log and as the name of its health part. */
   readonly name: string;
@@ -58,20 +57,12 @@ interface SyncLoopOptions extends SyncPace {
   readonly wait?: typeof waitMs | undefined;
 }
 
-type Outcome =
-  | { readonly kind: "nothing" }
-  | { readonly kind: "synced" }
-  | { readonly kind: "failed"; readonly delayMs: number; readonly cause: unknown };
+type Outcome = "unneeded" | "synced" | { readonly delayMs: number; readonly cause: unknown };
 
-/**
- * Upper limit of the delay before the first check, in milliseconds. It is short because a program started by an
- * earlier, killed process may still be changing rules.
- */
+/** Maximum delay of the first check, in ms: a program that an earlier, killed process started may still change rules. */
 const firstCheckMs = 5_000;
 
-/**
- * Ratio of the pause after a check to the duration of the check, so that checks take at most a twentieth of the time.
- */
+/** Ratio of the pause after a check to its duration, so that checks take at most a twentieth of the time. */
 const restPerCheck = 20;
 
 /**
@@ -184,8 +175,7 @@ export class SyncLoop {
    * changes nothing.
    */
   offer(update: ViewUpdate, fullReason?: string): void {
-    const isChanged = this.#pending.add(update);
-    if (fullReason !== undefined) this.#pending.requireFull(fullReason);
+    const isChanged = this.#pending.add(update, fullReason);
     if (isChanged) for (const observer of this.#observers) observer.queued?.(update);
     this.#arrived.wake();
   }
@@ -208,12 +198,13 @@ export class SyncLoop {
         continue;
       }
       const restMs = this.#endedAtMs + minIntervalMs - this.#clock.nowMs();
-      if (restMs > 0) await this.#clock.wait(restMs, signal);
-      if (signal.aborted) return;
-      this.#takeRequests();
+      if (restMs > 0) {
+        await this.#clock.wait(restMs, signal);
+        continue;
+      }
       const outcome = await this.#syncPending(backoff, signal);
-      if (outcome.kind === "synced" && isOnce) return;
-      if (outcome.kind !== "failed") continue;
+      if (outcome === "synced" && isOnce) return;
+      if (typeof outcome === "string") continue;
       failingSinceMs ??= this.#clock.nowMs();
       const nextMs = this.#clock.nowMs() + outcome.delayMs;
       // The next attempt would begin after the limit.
@@ -222,19 +213,12 @@ export class SyncLoop {
     }
   }
 
-  /**
-   * Time of the next request or check; infinite before the first success, because until then there are no rules to
-   * check.
-   */
-  get #nextDueMs(): number {
-    return this.#pending.hasDelivered ? Math.min(this.#requests.nextAtMs, this.#checkAtMs) : Number.POSITIVE_INFINITY;
-  }
-
   /** Waits for an update or a request, at most until the next request or check is due. */
   async #waitForWork(signal: AbortSignal): Promise<void> {
     const ended = new AbortController();
-    const delayMs = Math.max(0, this.#nextDueMs - this.#clock.nowMs());
-    if (Number.isFinite(delayMs)) {
+    const delayMs = Math.max(0, Math.min(this.#requests.nextAtMs, this.#checkAtMs) - this.#clock.nowMs());
+    // Before the first success, there are no rules to check.
+    if (this.#pending.hasDelivered && Number.isFinite(delayMs)) {
       // A wait that ended early must not wake the next one.
       void this.#clock.wait(delayMs, ended.signal).then(() => ended.signal.aborted || this.#arrived.wake());
     }
@@ -274,36 +258,34 @@ export class SyncLoop {
    */
   async #syncPending(backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
     const { name, sync, log, health } = this.#options;
-    const delivery = this.#pending.take();
-    if (delivery === undefined) return { kind: "nothing" };
-    if (delivery.kind === "unneeded") {
-      for (const observer of this.#observers) observer.settled?.(delivery.update);
-      return { kind: "nothing" };
+    const { update, isNeeded } = this.#pending.take();
+    if (!isNeeded) {
+      for (const observer of this.#observers) observer.settled?.(update);
+      return "unneeded";
     }
-    const { update } = delivery;
     // A full sync covers a request that is due.
     if (update.mode === "full") this.#requests.take(this.#clock.nowMs());
     // Handle timers and sockets first, so that health probes are answered between two syncs even under constant
     // changes.
     await nextTurn();
     for (const observer of this.#observers) observer.started?.(update);
-    const stages = new StageClock(update.arrival?.receivedAtMs);
+    const stages = measureStages(update.arrival?.receivedAtMs);
     let times: SyncTimes;
     try {
       await sync(update, signal, stages);
       times = stages.end();
     } catch (cause) {
       const reason = reasonOf(cause);
-      delivery.failed();
+      this.#pending.failed(update);
       health.setFailing(name, reason);
       for (const observer of this.#observers) observer.failed?.(update, reason, stages.end());
       const delayMs = backoff.nextMs();
       log.error("sync failed", { backend: name, revision: Number(update.revision), reason, delayMs });
-      return { kind: "failed", delayMs, cause };
+      return { delayMs, cause };
     } finally {
       this.#endedAtMs = this.#clock.nowMs();
     }
-    delivery.delivered();
+    this.#pending.delivered(update);
     backoff.reset();
     health.setReady(name);
     for (const observer of this.#observers) observer.succeeded?.(update, times);
@@ -318,18 +300,18 @@ export class SyncLoop {
       commitMs: Math.round(times.endedAtMs - times.renderedAtMs),
       ...traceFields(update.arrival?.traceparents[0]),
     });
-    return { kind: "synced" };
+    return "synced";
   }
 }
 
 /**
- * Holds the update that `SyncLoop` will deliver next.
+ * The update that `SyncLoop` will deliver next.
  *
  * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success,
  * but never a list of updates.
  */
 class PendingUpdate {
-  /** Update of the last successful delivery, with the revision of the last update that needed none. */
+  /** The last update that is in effect. */
   #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
   /** Why the next delivery will be full; "" if it will be partial. */
@@ -342,16 +324,17 @@ class PendingUpdate {
     return this.#newest !== undefined;
   }
 
-  /** Merges an update into the pending one. Returns true if it changes the view. */
-  add(update: ViewUpdate): boolean {
-    const before = this.#newest ?? this.#delivered;
-    this.#newest = this.#newest === undefined ? update : merge(this.#newest, update);
-    return update.touched.size > 0 || update.view.node !== before?.view.node;
-  }
-
   /** True once a delivery has succeeded. */
   get hasDelivered(): boolean {
     return this.#delivered !== undefined;
+  }
+
+  /** Merges an update into the waiting one. With `fullReason`, the delivery is full. Returns true if the view changes. */
+  add(update: ViewUpdate, fullReason = ""): boolean {
+    const isChanged = differ(this.#newest ?? this.#delivered, update);
+    this.#newest = this.#newest === undefined ? update : merge(this.#newest, update);
+    this.#fullReason ||= fullReason;
+    return isChanged;
   }
 
   /** Requires a delivery even if the view has not changed. Has no effect before the first successful delivery. */
@@ -361,46 +344,41 @@ class PendingUpdate {
     this.#newest ??= { ...this.#delivered, arrival: undefined };
   }
 
-  /** Requires a delivery, and makes it full. */
-  requireFull(reason: string): void {
-    if (this.#fullReason === "") this.#fullReason = reason;
-    this.require();
-  }
-
   /**
-   * Takes the waiting update, with the Services touched since the last successful delivery; undefined if no update
-   * waits. After a failure there is always a delivery, even if nothing has changed since then.
-   *
-   * After each delivery, exactly one of `delivered` and `failed` must be called before the next `take`.
+   * Takes the waiting update, with the Services touched since the last successful delivery. If it is needed, call
+   * `delivered` or `failed` before the next `take`.
    */
-  take(): Delivery | Unneeded | undefined {
-    const update = this.#newest;
-    if (update === undefined) return undefined;
-    const isFirst = this.#delivered === undefined;
+  take(): { readonly update: SyncUpdate; readonly isNeeded: boolean } {
+    const newest = this.#newest;
+    if (newest === undefined) throw new Error("no update is waiting");
     const fullReason = this.#fullReason;
-    const isChanged = update.touched.size > 0 || update.view.node !== this.#delivered?.view.node;
+    const isNeeded = fullReason !== "" || this.#isRequired || differ(this.#delivered, newest);
+    const mode = fullReason === "" ? "partial" : "full";
+    const update: SyncUpdate = { ...newest, isFirst: this.#delivered === undefined, mode, fullReason };
     this.#newest = undefined;
-    if (!isChanged && fullReason === "" && !this.#isRequired) {
-      // A requested sync of this view must report the newest revision, which may be of another watcher run.
-      const { revision, instance } = update;
-      this.#delivered &&= { ...this.#delivered, revision, instance };
-      return { kind: "unneeded", update };
-    }
     this.#isRequired = false;
     this.#fullReason = "";
-    return {
-      kind: "delivery",
-      update: { ...update, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
-      delivered: () => {
-        this.#delivered = { ...update, touched: new Set(), counts: { services: 0, endpoints: 0 } };
-      },
-      failed: () => {
-        // Replaces the other reasons: an update that has one of them touches all Services anyway.
-        this.#newest = this.#newest === undefined ? update : merge(update, this.#newest);
-        this.#fullReason = "failure";
-      },
-    };
+    // A requested sync of this view must report the newest revision, which may be of another watcher run.
+    if (!isNeeded) this.delivered(update);
+    return { update, isNeeded };
   }
+
+  /** Records that an update is in effect. */
+  delivered(update: ViewUpdate): void {
+    this.#delivered = { ...update, touched: new Set(), counts: { services: 0, endpoints: 0 } };
+  }
+
+  /** Records that a delivery failed: the next one will be full and contain these changes as well. */
+  failed(update: ViewUpdate): void {
+    // Replaces the other reasons: an update that has one of them touches all Services anyway.
+    this.#newest = this.#newest === undefined ? update : merge(update, this.#newest);
+    this.#fullReason = "failure";
+  }
+}
+
+/** True if an update changes the view of the previous one. */
+function differ(before: ViewUpdate | undefined, { touched, view }: ViewUpdate): boolean {
+  return touched.size > 0 || view.node !== before?.view.node;
 }
 
 /** Merges an update with a newer one, so that one sync applies both. */
@@ -416,43 +394,19 @@ function merge(older: ViewUpdate, newer: ViewUpdate): ViewUpdate {
   };
 }
 
-/** An update for the backend. */
-interface Delivery {
-  readonly kind: "delivery";
-  readonly update: SyncUpdate;
-  /** Records that the backend has put the update into effect. */
-  delivered(): void;
-  /** Records that the backend failed: the next delivery will be full and contain these changes as well. */
-  failed(): void;
-}
-
-/** Result of `take` if the waiting update changes nothing. */
-interface Unneeded {
-  readonly kind: "unneeded";
-  readonly update: ViewUpdate;
-}
-
-/** Measures the stages of one sync. */
-class StageClock implements SyncStages {
-  readonly #startedAtMs = wallClockMs();
-  readonly #receivedAtMs: number;
-  #committingAtMs: number | undefined;
-
-  /**
-   * `receivedAtMs` is the time at which the update was received, in milliseconds since 1970; undefined if no update
-   * caused the sync.
-   */
-  constructor(receivedAtMs: number | undefined) {
-    this.#receivedAtMs = Math.min(receivedAtMs ?? this.#startedAtMs, this.#startedAtMs);
-  }
-
-  committing(): void {
-    this.#committingAtMs ??= wallClockMs();
-  }
-
-  /** Ends the last stage and returns all times. */
-  end(): SyncTimes {
-    const [receivedAtMs, startedAtMs, endedAtMs] = [this.#receivedAtMs, this.#startedAtMs, wallClockMs()];
-    return { receivedAtMs, startedAtMs, renderedAtMs: this.#committingAtMs ?? startedAtMs, endedAtMs };
-  }
+/** Measures the stages of a sync that begins now. `receivedAtMs` is undefined if no update caused the sync. */
+function measureStages(receivedAtMs: number | undefined): SyncStages & { readonly end: () => SyncTimes } {
+  const startedAtMs = wallClockMs();
+  let committingAtMs: number | undefined;
+  return {
+    committing: () => {
+      committingAtMs ??= wallClockMs();
+    },
+    end: () => ({
+      receivedAtMs: Math.min(receivedAtMs ?? startedAtMs, startedAtMs),
+      startedAtMs,
+      renderedAtMs: committingAtMs ?? startedAtMs,
+      endedAtMs: wallClockMs(),
+    }),
+  };
 }
