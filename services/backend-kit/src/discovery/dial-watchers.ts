@@ -14,36 +14,25 @@ import {
   parseApiAddress,
 } from "@kpng/process/connection/dial.ts";
 import { endError, pushbackOf, retryLaterError, staleHeader } from "@kpng/process/connection/reconnect.ts";
-import type { ReadTls, ReadToken } from "@kpng/process/credential-files.ts";
 import { type Log, reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 
 /** Options of {@link dialWatchers}. */
-export interface DialWatchersOptions {
+export interface DialWatchersOptions extends Pick<DialOptions, "tls" | "token" | "maxMessageBytes"> {
   /**
    * Addresses or names in the form that `dial` accepts, separated by commas; a name may resolve to several addresses.
    */
   readonly api: string;
-  readonly tls?: ReadTls | undefined;
-  /** See `DialOptions.token`. */
-  readonly token?: ReadToken | undefined;
-  readonly maxMessageBytes?: number | undefined;
   readonly log: Log;
   /** Time within which one of several watchers must send its first message, in milliseconds. Default 30 000. */
   readonly answerLimitMs?: number | undefined;
   /** Time between two searches for a watcher that is not stale, in milliseconds. Default 20 000. */
   readonly searchMs?: number | undefined;
   /** Default {@link resolveHost}. */
-  readonly resolve?: Resolve | undefined;
+  readonly resolve?: typeof resolveHost | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
-
-/** Time within which one of several watchers must accept a connection, in milliseconds. */
-const connectLimitMs = 5_000;
-
-/** Default time within which one of several watchers must send its first message, in milliseconds. */
-const standardAnswerLimitMs = 30_000;
 
 /**
  * Returns a transport to one of several watchers, which is chosen anew for each stream. The watcher of the previous
@@ -58,26 +47,22 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   const finder = new WatcherFinder(options);
   let current: Transport | undefined;
   return {
-    async unary(method, signal, ...call) {
+    async unary(method, signal = neverAborted, ...call) {
       const transport = current ?? finder.transportOf(await finder.next(signal));
       return transport.unary(method, signal, ...call);
     },
-    async stream(method, signal, ...call) {
+    async stream(method, signal = neverAborted, ...call) {
       const address = await finder.next(signal);
       const transport = finder.transportOf(address);
       current = transport;
       options.log.debug("opening stream to watcher", { address: address.key });
-      const stream = new WatcherStream(finder, { address, transport }, options, signal);
+      const stream = new WatcherStream(finder, address, options, signal);
       return stream.open((limited) => transport.stream(method, limited, ...call));
     },
   };
 }
 
-interface Observed<Message> {
-  readonly message: AsyncIterable<Message>;
-  /** Filled when the messages have ended. */
-  readonly trailer: Headers;
-}
+const neverAborted = new AbortController().signal;
 
 /**
  * One stream to one watcher.
@@ -90,28 +75,23 @@ interface Observed<Message> {
  */
 class WatcherStream {
   readonly #finder: WatcherFinder;
-  readonly #target: { readonly address: WatcherAddress; readonly transport: Transport };
+  readonly #address: WatcherAddress;
   readonly #options: DialWatchersOptions;
+  /** Signal of the caller. */
+  readonly #signal: AbortSignal;
   /** Aborts the call. The abort reason becomes the error of the stream, which would otherwise be "canceled". */
   readonly #abort = new AbortController();
   readonly #ended = new AbortController();
-  /** Abort signals from the caller. */
-  readonly #given: readonly AbortSignal[];
   readonly #answerTimer: NodeJS.Timeout | undefined;
   #isWorking = false;
 
-  constructor(
-    finder: WatcherFinder,
-    target: { readonly address: WatcherAddress; readonly transport: Transport },
-    options: DialWatchersOptions,
-    signal: AbortSignal | undefined,
-  ) {
+  constructor(finder: WatcherFinder, address: WatcherAddress, options: DialWatchersOptions, signal: AbortSignal) {
     this.#finder = finder;
-    this.#target = target;
+    this.#address = address;
     this.#options = options;
-    this.#given = signal === undefined ? [] : [signal];
-    const { answerLimitMs = standardAnswerLimitMs } = options;
-    const silent = unavailable(`watcher ${target.address.key}: no answer within ${answerLimitMs} ms`);
+    this.#signal = signal;
+    const { answerLimitMs = 30_000 } = options;
+    const silent = unavailable(`watcher ${address.key}: no answer within ${answerLimitMs} ms`);
     if (finder.hasOthers) this.#answerTimer = setTimeout(() => this.#abort.abort(silent), answerLimitMs).unref();
   }
 
@@ -119,11 +99,11 @@ class WatcherStream {
     call: (signal: AbortSignal) => Promise<StreamResponse<I, O>>,
   ): Promise<StreamResponse<I, O>> {
     try {
-      const response = await call(AbortSignal.any([this.#abort.signal, ...this.#given]));
+      const response = await call(AbortSignal.any([this.#abort.signal, this.#signal]));
       if (this.#finder.hasOthers && response.header.has(staleHeader)) {
-        // Also stop on the caller's signals: a caller that refuses a message aborts its call and reads no further, so
+        // Also stop on the caller's signal: a caller that refuses a message aborts its call and reads no further, so
         // the loop over the messages never ends.
-        void this.#moveWhenOtherIsFresh(AbortSignal.any([this.#ended.signal, ...this.#given]));
+        void this.#moveWhenOtherIsFresh(AbortSignal.any([this.#ended.signal, this.#signal]));
       }
       return { ...response, message: this.#observe(response) };
     } catch (error) {
@@ -132,11 +112,11 @@ class WatcherStream {
     }
   }
 
-  async *#observe<Message>({ message: messages, trailer }: Observed<Message>): AsyncGenerator<Message> {
+  async *#observe<I extends DescMessage, O extends DescMessage>({ message: messages, trailer }: StreamResponse<I, O>) {
     try {
       for await (const message of messages) {
         clearTimeout(this.#answerTimer);
-        if (!this.#isWorking) this.#finder.worked(this.#target.address);
+        if (!this.#isWorking) this.#finder.worked(this.#address);
         this.#isWorking = true;
         yield message;
       }
@@ -154,8 +134,8 @@ class WatcherStream {
 
   async #moveWhenOtherIsFresh(stop: AbortSignal): Promise<void> {
     const { searchMs: intervalMs, random, log } = this.#options;
-    const { transport: current } = this.#target;
-    const others = () => this.#finder.othersThan(current);
+    const current = this.#finder.transportOf(this.#address);
+    const others = () => this.#finder.othersThan(this.#address);
     const key = await findFreshWatcher({ current, others, intervalMs, random }, stop);
     if (key === undefined || stop.aborted) return;
     log.info("leaving a stale watcher for one that is current", { address: key });
@@ -175,7 +155,7 @@ class WatcherStream {
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
   readonly #apis: readonly ApiAddress[];
-  /** Transports by key of their address. */
+  /** By key of the address. */
   readonly #transports = new Map<string, Transport>();
   /** Result of the last successful resolution of each name. */
   readonly #addressesByHost = new Map<string, readonly string[]>();
@@ -196,14 +176,14 @@ class WatcherFinder {
   }
 
   /** Returns the address for the next stream: the first address that accepts connections. Each one is tried once. */
-  async next(signal: AbortSignal = new AbortController().signal): Promise<WatcherAddress> {
+  async next(signal: AbortSignal): Promise<WatcherAddress> {
     const failures = await this.#resolve();
     const addresses = this.#addresses;
     const keys = new Set(addresses.map(({ key }) => key));
     for (const key of this.#transports.keys()) if (!keys.has(key)) this.#transports.delete(key);
     if (addresses.length === 0) throw unavailable(`no watcher address: ${failures.join("; ")}`);
     if (failures.length > 0) this.#options.log.debug("name not resolved: using its last addresses", { failures });
-    const reasons: string[] = [...failures];
+    const reasons = [...failures];
     let lastCause: unknown;
     for (const address of this.#inOrder(addresses)) {
       this.#last = address.key;
@@ -211,7 +191,7 @@ class WatcherFinder {
       // There is nothing to choose; the stream itself reports why it fails.
       if (addresses.length === 1) return address;
       try {
-        await checkReachable(address, connectLimitMs, signal);
+        await checkReachable(address, signal);
         return address;
       } catch (cause) {
         reasons.push(`watcher ${address.key}: ${reasonOf(cause)}`);
@@ -247,13 +227,9 @@ class WatcherFinder {
 
   #inOrder(addresses: readonly WatcherAddress[]): readonly WatcherAddress[] {
     const { random = Math.random } = this.#options;
-    const mixed = [...addresses];
-    for (let index = mixed.length - 1; index > 0; index--) {
-      const [one] = mixed.splice(Math.floor(random() * (index + 1)), 1);
-      if (one !== undefined) mixed.splice(index, 0, one);
-    }
     const rank = ({ key }: WatcherAddress): number => (key === this.#preferred ? 0 : key === this.#last ? 2 : 1);
-    return mixed.toSorted((a, b) => rank(a) - rank(b));
+    const ranked = addresses.map((address) => ({ address, order: rank(address) + random() }));
+    return ranked.sort((a, b) => a.order - b.order).map(({ address }) => address);
   }
 
   /** True if there was more than one address for the last stream. */
@@ -265,11 +241,9 @@ class WatcherFinder {
     return getOrMake(this.#transports, address.key, () => dialAddress(address, this.#options));
   }
 
-  /** Returns all watchers except that of the last stream, by key. */
-  othersThan(current: Transport): readonly (readonly [string, Transport])[] {
-    return this.#addresses
-      .map((one) => [one.key, this.transportOf(one)] as const)
-      .filter(([, transport]) => transport !== current);
+  /** Returns the watchers at all other addresses, by key. */
+  othersThan({ key }: WatcherAddress): readonly (readonly [string, Transport])[] {
+    return this.#addresses.filter((one) => one.key !== key).map((one) => [one.key, this.transportOf(one)]);
   }
 
   /** Makes the next stream go to the address with this key. */
@@ -302,11 +276,10 @@ interface WatcherAddress {
   readonly serverName?: string | undefined;
 }
 
-/** Function that resolves a name to its addresses. Rejects if there are none. */
-type Resolve = (host: string) => Promise<readonly string[]>;
-
-/** Resolves a name as this machine does: hosts file, search domains, DNS. */
-const resolveHost: Resolve = async (host) => (await lookup(host, { all: true })).map(({ address }) => address);
+/** Resolves a name to its addresses as this machine does: hosts file, search domains, DNS. Rejects if there are none. */
+async function resolveHost(host: string): Promise<readonly string[]> {
+  return (await lookup(host, { all: true })).map(({ address }) => address);
+}
 
 /** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
 function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
@@ -335,7 +308,7 @@ function addressesFor(api: ApiAddress, addressesOf: (host: string) => readonly s
  */
 function dialAddress(
   { key, address, serverName }: WatcherAddress,
-  { tls, token, maxMessageBytes }: Omit<DialOptions, "api">,
+  { tls, token, maxMessageBytes }: DialWatchersOptions,
 ): Transport {
   if (address.kind === "unix") return dial({ api: `unix://${address.path}`, tls, token, maxMessageBytes });
   if (!address.isTls) return dial({ api: key, token, maxMessageBytes });
@@ -343,18 +316,21 @@ function dialAddress(
   return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
 }
 
+/** Time within which one of several watchers must accept a connection, in milliseconds. */
+const connectLimitMs = 5_000;
+
 /**
- * Rejects if an address does not accept a connection within `limitMs`. A machine without power does not answer at all,
- * and the kernel would keep trying for two minutes.
+ * Rejects if an address does not accept a connection in time. A machine without power does not answer at all, and the
+ * kernel would keep trying for two minutes.
  */
-async function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
-  const limit = AbortSignal.timeout(limitMs);
+async function checkReachable({ address }: WatcherAddress, signal: AbortSignal): Promise<void> {
+  const limit = AbortSignal.timeout(connectLimitMs);
   const target = address.kind === "unix" ? { path: address.path } : { host: address.host, port: address.port };
   const socket = connect({ ...target, signal: AbortSignal.any([signal, limit]) });
   try {
     await once(socket, "connect");
   } catch (error) {
-    throw limit.aborted ? new Error(`no answer within ${limitMs} ms`) : error;
+    throw limit.aborted ? new Error(`no answer within ${connectLimitMs} ms`) : error;
   } finally {
     socket.destroy();
   }
@@ -400,7 +376,6 @@ async function isFresh(transport: Transport, signal: AbortSignal): Promise<boole
   }
 }
 
-/** Parameters of {@link findFreshWatcher}. */
 interface SearchOptions {
   /** The watcher of the current stream. */
   readonly current: Transport;
