@@ -142,8 +142,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
     // The header is about the stream's first state; a later batch has changes that the watcher has received since.
-    const admit = (mark: SyncMark): Admission => admitState(mark, options, isFirst && isStale);
-    const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
+    const { batch, mark } = await readBatch(ops, isFirst, () => isFirst && isStale, options);
     requests.received(mark);
     const isDigestWrong = isChecked && isDiverged(mark, options.digests);
     // A whole view is used all the same; see `Batch.isDigestWrong`.
@@ -152,7 +151,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
       throw new BackendError("VIEW_DIVERGED", text);
     }
     isChecked &&= !isDigestWrong;
-    return { ...batch, applied: admission.applied, ...(isDigestWrong ? { isDigestWrong } : {}) };
+    return { ...batch, isDigestWrong };
   };
   try {
     // Do not store the batch in a variable: a suspended generator keeps its variables alive, and the first batch is the
@@ -170,9 +169,10 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
 async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
-  admit: (mark: SyncMark) => Admission,
-  { digests, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
-): Promise<{ readonly batch: Batch; readonly mark: SyncMark; readonly admission: Admission }> {
+  isStale: () => boolean,
+  options: WatchOptions,
+): Promise<{ readonly batch: Batch; readonly mark: SyncMark }> {
+  const { digests, maxViewBytes = Number.POSITIVE_INFINITY } = options;
   let isReset = false;
   let isResumed = false;
   let changes: ViewChange[] = [];
@@ -201,13 +201,13 @@ async function readBatch(
           throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
         }
         // Before `commit`: it asks whether the staged batch changes anything, and a refused batch must change nothing.
-        const admission = admit(op.mark);
-        const isOlder = admission.verdict === "accept";
+        const { verdict, applied } = admitState(op.mark, options, isStale());
         // Add deletions one by one: there may be as many as the cluster has endpoints, too many arguments for a single
         // `push`.
         for (const ref of digests?.commit() ?? []) changes.push(...deletionOf(ref));
         checkViewBytes("view", digests?.bytes ?? 0, maxViewBytes);
-        return { batch: { isReset, isResumed, isOlder, changes, ...markFields(op.mark) }, mark: op.mark, admission };
+        const batch = { isReset, isOlder: verdict === "accept", changes, applied, ...markFields(op.mark) };
+        return { batch, mark: op.mark };
       }
       case "change":
         changes.push(op.change);

@@ -31,8 +31,6 @@ export interface WatchOptions {
    * or view ends the stream. Without `digests`, only batches are limited. Default: no limit.
    */
   readonly maxViewBytes?: number | undefined;
-  /** Protocol features that this client supports. Default: all that this library supports. */
-  readonly features?: readonly Feature[] | undefined;
   /**
    * Digests of the view that earlier streams brought, updated by each batch. A watcher that supports digests sends only
    * the differences.
@@ -75,21 +73,16 @@ const ackJitter = 0.5;
  */
 const minConfirmDelayMs = 1_000;
 
-const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
-
-/** Options of {@link WatchRequests}: those of `WatchOptions` that requests depend on. */
-type RequestOptions = Pick<
-  WatchOptions,
-  "nodeName" | "serviceProxyName" | "features" | "acks" | "program" | "isObserver"
-> & { readonly digests?: Pick<ItemDigests, "buckets"> | undefined };
+/** Options of {@link WatchRequests}. */
+interface RequestOptions extends Omit<WatchOptions, "transport" | "digests"> {
+  readonly digests?: Pick<ItemDigests, "buckets"> | undefined;
+}
 
 /** The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied batches. */
 export class WatchRequests {
   readonly #request: WatchReq;
-  /** Sent in the first request only. */
-  #heldDigests: Uint8Array | undefined;
-  /** Sent in the first request only. */
-  #lastFailure: ApplyFailure | undefined;
+  /** Fields of the first request only. */
+  #firstFields: Partial<Pick<WatchReq, "HeldDigests" | "LastFailure">>;
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
   /** True if the backend waits for the next batch. */
@@ -106,19 +99,20 @@ export class WatchRequests {
   #hasAcknowledged = false;
 
   constructor(options: RequestOptions) {
-    const { nodeName, serviceProxyName = "", features = allFeatures, digests, acks, program } = options;
-    const { isObserver: Observes = false } = options;
-    this.#heldDigests = digests?.buckets;
-    this.#lastFailure = acks?.lastFailure();
+    const { nodeName, serviceProxyName = "", digests, acks, program, isObserver: Observes = false } = options;
+    const [HeldDigests, LastFailure] = [digests?.buckets, acks?.lastFailure()];
     this.#acks = acks;
-    acks?.resend();
-    acks?.onUpdate(() => this.#wakeup.wake());
+    acks?.resend(() => this.#wakeup.wake());
     this.#request = create(WatchReqSchema, {
       NodeName: nodeName,
       ServiceProxyName: serviceProxyName,
-      Features: [...features],
+      Features: [Feature.Extended, Feature.NodeItem, Feature.Batches],
       ...(program === undefined ? {} : { Subscriber: { Name: program.name, Version: program.version, Observes } }),
     });
+    this.#firstFields = {
+      ...(HeldDigests === undefined ? {} : { HeldDigests }),
+      ...(LastFailure === undefined ? {} : { LastFailure }),
+    };
   }
 
   /** Requests another batch, because the backend is ready for it. */
@@ -198,17 +192,12 @@ export class WatchRequests {
     // Until the first marker, it is unknown whether the watcher knows counts; an older one ignores them.
     const isCounted = this.#mark === undefined || this.#mark.takesCounts;
     const count = isCounted ? maxOutstanding - this.#outstanding : 1;
-    const [HeldDigests, LastFailure] = [this.#heldDigests, this.#lastFailure];
+    const counts = isCounted ? { Count: count, Received: this.#mark?.revision ?? 0n } : {};
+    const request = { ...this.#request, ...this.#firstFields, ...counts };
+    this.#firstFields = {};
     this.#outstanding += count;
     this.#unconfirmedSinceMs = undefined;
-    this.#heldDigests = undefined;
-    this.#lastFailure = undefined;
-    return {
-      ...this.#request,
-      ...(HeldDigests === undefined ? {} : { HeldDigests }),
-      ...(LastFailure === undefined ? {} : { LastFailure }),
-      ...(isCounted ? { Count: count, Received: this.#mark?.revision ?? 0n } : {}),
-    };
+    return request;
   }
 
   /** Waits until this object changes or the shortest of the positive delays has passed. */
@@ -268,11 +257,6 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance, applied, failed: revision, error: reason.slice(0, maxErrorLength), times });
   }
 
-  /** For the stream: sets `listener`, which is called after each new result, in place of the last stream's. */
-  onUpdate(listener: () => void): void {
-    this.#listener = listener;
-  }
-
   /** For the stream: returns the results that have not been sent to this watcher run; undefined if there are none. */
   takeUnsent(instance: string): Ack | undefined {
     const state = this.#state;
@@ -301,10 +285,11 @@ export class Acknowledgements implements SyncObserver {
   }
 
   /**
-   * For a new stream: marks the newest result as unsent. The result is sent if the stream belongs to the same watcher
-   * run.
+   * For a new stream: marks the newest result as unsent, so that it is sent if the stream belongs to the same watcher
+   * run, and replaces the listener, which is called after each new result.
    */
-  resend(): void {
+  resend(listener: () => void): void {
+    this.#listener = listener;
     // The watcher measures each revision on the stream that carried it, and that stream is gone.
     this.#earlier = [];
     this.#isUnsent = this.#state !== undefined;

@@ -100,8 +100,6 @@ export interface ViewUpdate {
 export interface Batch {
   /** True if `changes` contains the whole view and replaces everything received before. */
   readonly isReset: boolean;
-  /** True for the first batch of a stream that continues from the view of an earlier stream. */
-  readonly isResumed?: boolean | undefined;
   /**
    * True if this whole view does not match the digest that the watcher sent. Nothing can have been lost before a whole
    * view, so the digest must be wrong, and `watchBatches` checks no further digests in the stream.
