@@ -3,35 +3,32 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { type NodePortAddressRule, selectsAddress } from "@kpng/service-plan/plan-node.ts";
+import { selectsAddress } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { applySettings, desiredSettings } from "../conntrack/conntrack-settings.ts";
 import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
-import type { UdpListeners } from "../conntrack/udp-flows.ts";
-import { HealthCheckServers, listenAddresses } from "../health-check/health-check-servers.ts";
-import type { Sysctls } from "../sysctl/sysctls.ts";
+import { HealthCheckServers, type ListenAddresses, listenAddresses } from "../health-check/health-check-servers.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
+import type { OpenRuleSets, ProxyHost } from "./proxy-spec.ts";
+import type { RuleChange } from "./rule-set.ts";
 
-/** Options of {@link AfterCommit}. */
 interface AfterCommitOptions {
   /** Name of the backend. */
   readonly name: string;
-  readonly nodePorts: NodePortAddressRule;
+  readonly host: ProxyHost;
   readonly context: BackendContext;
-  readonly sysctls: Sysctls;
-  /** Reads the node's own addresses. */
-  readonly localAddresses: () => AddressSet;
   /** Parsed `conntrackOptions`. */
   readonly options: ParsedOptions;
   /** See `ServiceProxy.carriesTraffic`. */
   readonly carriesTraffic: boolean;
-  /** See `OpenRuleSets.udpListeners`. */
-  readonly udpListeners: (() => UdpListeners) | undefined;
-  /** See `RuleSet`. */
-  readonly servesWholeAddresses: boolean;
-  /** Families of the rule sets. */
-  readonly families: readonly Family[];
+  readonly opened: Pick<OpenRuleSets<RuleChange>, "udpListeners" | "ruleSets">;
+}
+
+/** Addresses of the node, and those at which its node ports answer. */
+interface NodeAddresses {
+  readonly local: AddressSet;
+  readonly chosen: ListenAddresses;
 }
 
 /**
@@ -48,11 +45,12 @@ export class AfterCommit {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
     const prepare = () => this.#setConntrackLimits();
-    const { carriesTraffic, udpListeners: listeners, servesWholeAddresses, families } = options;
-    const hasFlows = !carriesTraffic || listeners !== undefined;
-    this.#cleaner = hasFlows
-      ? new StaleFlowCleaner({ log, metrics, health, errorDelayMs, prepare, listeners, servesWholeAddresses, families })
-      : undefined;
+    const { udpListeners: listeners, ruleSets } = options.opened;
+    const families = ruleSets.map(({ family }) => family);
+    const servesWholeAddresses = ruleSets.some((ruleSet) => ruleSet.servesWholeAddresses === true);
+    const cleaning = { log, metrics, health, errorDelayMs, prepare, listeners, servesWholeAddresses, families };
+    const hasFlows = !options.carriesTraffic || listeners !== undefined;
+    this.#cleaner = hasFlows ? new StaleFlowCleaner(cleaning) : undefined;
     this.#servers = new HealthCheckServers({
       log,
       metrics,
@@ -67,14 +65,11 @@ export class AfterCommit {
 
   /** Tasks that answer health checks and search for stale flows; run them concurrently with the sync loop. */
   get tasks(): readonly Task[] {
-    const { name } = this.#options;
-    const cleaner = this.#cleaner;
-    return [
-      { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
-      ...(cleaner === undefined
-        ? []
-        : [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => cleaner.run(signal) }]),
-    ];
+    const parts = { "health-checks": this.#servers, conntrack: this.#cleaner };
+    return Object.entries(parts).flatMap(([name, part]) => {
+      if (part === undefined) return [];
+      return { name: `backend/${this.#options.name}/${name}`, run: (signal: AbortSignal) => part.run(signal) };
+    });
   }
 
   /** Announces a view before its rules are installed. */
@@ -86,30 +81,30 @@ export class AfterCommit {
   async run(update: SyncUpdate, families: readonly Family[]): Promise<void> {
     if (families.length === 0) return;
     const { view, mode, touched, isFromDisk = false } = update;
-    const { nodePorts, localAddresses } = this.#options;
     const changed = mode === "full" ? "all" : touched;
     // Do not clean flows for a saved view, because the rules in force may be newer.
     if (!isFromDisk) this.#cleanFlows(view, changed, families);
-    const addresses = () => listenAddresses(nodePorts, view, localAddresses());
+    const addresses = () => this.#addresses(view).chosen;
     await this.#servers.sync({ view, addresses, families, changed });
   }
 
   /** Requests a search for stale flows. */
   #cleanFlows(view: NodeView, changed: ReadonlySet<ServiceKey> | "all", families: readonly Family[]): void {
-    const { nodePorts, localAddresses } = this.#options;
-    const read = () => {
-      const local = localAddresses();
-      return { local, chosen: listenAddresses(nodePorts, view, local) };
-    };
     // Read the addresses once for all flows, because the table may have a million of them, and only if a flow is
     // examined.
-    let addresses: ReturnType<typeof read> | undefined;
+    let addresses: NodeAddresses | undefined;
     const isNodePortAddress = (address: string): boolean => {
-      addresses ??= read();
+      addresses ??= this.#addresses(view);
       const family = address.includes(":") ? "v6" : "v4";
       return selectsAddress(address, addresses.chosen[family], addresses.local[family]);
     };
     this.#cleaner?.offer({ view, changed, isNodePortAddress, families });
+  }
+
+  #addresses(view: NodeView): NodeAddresses {
+    const { settings, localAddresses } = this.#options.host;
+    const local = localAddresses();
+    return { local, chosen: listenAddresses(settings.nodePortAddresses, view, local) };
   }
 
   /** Resolves when no search for stale flows is running. Used by runs that end by themselves. */
@@ -122,8 +117,8 @@ export class AfterCommit {
    * that carries the traffic itself.
    */
   async #setConntrackLimits(): Promise<void> {
-    const { options, context, sysctls, carriesTraffic } = this.#options;
+    const { options, context, host, carriesTraffic } = this.#options;
     if (context.serviceProxyName !== "" || carriesTraffic) return;
-    await applySettings(desiredSettings(options, availableParallelism()), { sysctls, log: context.log });
+    await applySettings(desiredSettings(options, availableParallelism()), { sysctls: host.sysctls, log: context.log });
   }
 }

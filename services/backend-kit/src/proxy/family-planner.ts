@@ -11,7 +11,7 @@ import { Gauge, type Registry } from "prom-client";
 import type { FamilyPlan } from "./rule-set.ts";
 
 /** A plan, and the Services whose plan may differ from their previous one. */
-export interface PlanUpdate {
+interface PlanUpdate {
   readonly plan: FamilyPlan;
   readonly touched: ReadonlySet<ServiceKey> | "all";
 }

@@ -1,8 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { Health } from "@kpng/process/health/health.ts";
 import { addCounter } from "@kpng/process/health/metrics.ts";
-import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
@@ -17,7 +16,6 @@ import type { ProxyHost, ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
-/** Options of {@link proxyTask}. */
 interface ProxyTaskOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
@@ -46,37 +44,27 @@ export function proxyTask<Change extends RuleChange>(serve: ProxyTaskOptions<Cha
 
 /** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
 async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context, options, checkMs, minIntervalMs, stateFolder } = serve;
-  const { log, metrics, proxyHealth } = context;
-  const { requests } = host;
+  const { name, proxy, host, context, checkMs, minIntervalMs, stateFolder } = serve;
+  const { metrics, proxyHealth } = context;
   // Register this part first. If only the other, ready parts existed, the process would count as ready before its rules
   // are open.
   context.health.setWaiting(name, "not yet synced");
-  const { ruleSets, onOutcome, udpListeners } = await proxy.openRuleSets(host);
+  const opened = await proxy.openRuleSets(host);
+  const { ruleSets, onOutcome } = opened;
   const families = ruleSets.map(({ family }) => family);
   const repairs = countRepairs(metrics, ruleSets);
   const rules = new RuleSets({
-    settings: host.settings,
+    ...host,
     ruleSets,
     onOutcome: (outcome) => {
       repairs(outcome);
       onOutcome?.(outcome);
       reportOutcome(outcome, context);
     },
-    log,
-    metrics,
-    localAddresses: host.localAddresses,
-    forgetAddresses: host.forgetAddresses,
   });
   proxyHealth?.setFamilies(families);
   const isCommitted = host.destination.kind === "kernel";
-  const nodePorts = host.settings.nodePortAddresses;
-  const { carriesTraffic = false } = proxy;
-  const servesWholeAddresses = ruleSets.some((ruleSet) => ruleSet.servesWholeAddresses === true);
-  const after = new AfterCommit({
-    ...{ name, nodePorts, context, options, carriesTraffic, udpListeners, servesWholeAddresses, families },
-    ...host,
-  });
+  const after = new AfterCommit({ ...serve, carriesTraffic: proxy.carriesTraffic === true, opened });
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
     const { view, isFromDisk = false, isAfterReboot = false } = update;
@@ -94,7 +82,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
     onChanges,
     minIntervalMs,
     check: checkMs === 0 ? undefined : driftCheck({ ...context, rules, intervalMs: checkMs }),
-    requests,
+    requests: host.requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     stateFolder,
     isDryRun: !isCommitted,
@@ -154,14 +142,10 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
   else log.debug("rules committed", { family, mode, ...fields, elapsedMs: Math.round(elapsedMs) });
 }
 
-/** Options of {@link driftCheck}. */
-interface DriftCheckOptions {
+interface DriftCheckOptions extends Pick<BackendContext, "log" | "health" | "metrics"> {
   readonly rules: Pick<RuleSets, "repair">;
   /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
-  readonly log: Log;
-  readonly health: Health;
-  readonly metrics: Registry;
 }
 
 /**
@@ -177,7 +161,6 @@ export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   health.setReady("drift");
   const run = async (): Promise<void> => {
     const outcomes = await rules.repair();
-    // There was no view yet to compare with.
     if (outcomes === undefined) return;
     if (outcomes.failure === undefined) {
       checks.inc({ result: "ok" });

@@ -2,13 +2,12 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
-import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { Registry } from "prom-client";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
-import { ClashReport, FamilyPlanner, type PlanUpdate, UnservedReport } from "./family-planner.ts";
+import { ClashReport, FamilyPlanner, UnservedReport } from "./family-planner.ts";
 import type { RuleChange, RuleList, RuleSet } from "./rule-set.ts";
 
 /** Outcome of a sync or repair of all families. */
@@ -39,18 +38,16 @@ interface RuleSetsOptions<Change extends RuleChange> {
  * If one family fails, the other is still synced. Calls must not overlap; none rejects except {@link close}.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
-  readonly #ruleSets: readonly RuleSet<Change>[];
+  readonly #options: RuleSetsOptions<Change>;
   readonly #members: readonly FamilyRules<Change>[];
   readonly #clashes: ClashReport;
   readonly #unserved: UnservedReport;
-  readonly #forgetAddresses: () => void;
   /** The newest view. */
   #view: NodeView | undefined;
 
   constructor(options: RuleSetsOptions<Change>) {
     const { ruleSets, localAddresses = readLocalAddresses } = options;
-    this.#ruleSets = ruleSets;
-    this.#forgetAddresses = options.forgetAddresses ?? (() => undefined);
+    this.#options = options;
     this.#clashes = new ClashReport(options.log, options.metrics);
     this.#unserved = new UnservedReport(options.log, options.metrics);
     this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses }));
@@ -62,7 +59,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
-    if (touched === "all") this.#forgetAddresses();
+    if (touched === "all") this.#options.forgetAddresses?.();
     return this.#each((member) => member.sync(view, touched, stages));
   }
 
@@ -73,7 +70,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
    */
   useSaved(view: NodeView, isAfterReboot: boolean, stages: SyncStages): Promise<RulesOutcomes> {
     this.#view = view;
-    this.#forgetAddresses();
+    this.#options.forgetAddresses?.();
     return this.#each((member) => member.useSaved(view, isAfterReboot, stages));
   }
 
@@ -84,7 +81,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   async repair(): Promise<RulesOutcomes | undefined> {
     const view = this.#view;
     if (view === undefined) return undefined;
-    this.#forgetAddresses();
+    this.#options.forgetAddresses?.();
     return this.#each((member) => member.repair(view));
   }
 
@@ -95,13 +92,13 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
 
   /** Closes all rule sets at the end of the process. */
   async close(): Promise<void> {
-    await Promise.all(this.#ruleSets.map((ruleSet) => ruleSet.close?.()));
+    await Promise.all(this.#options.ruleSets.map((ruleSet) => ruleSet.close?.()));
   }
 
   async #each(work: (member: FamilyRules<Change>) => Promise<Failure>): Promise<RulesOutcomes> {
     const failures = await Promise.all(this.#members.map(work));
-    this.#clashes.report(this.#members.flatMap(({ clashes }) => clashes));
-    this.#unserved.report(new Set(this.#members.flatMap(({ unserved }) => [...unserved])));
+    this.#clashes.report(this.#members.flatMap(({ planner }) => planner.clashes));
+    this.#unserved.report(new Set(this.#members.flatMap(({ planner }) => [...planner.unserved])));
     return {
       inForce: this.#members.filter((_, at) => failures[at] === undefined).map(({ family }) => family),
       failure: failures.find((failure) => failure !== undefined),
@@ -110,7 +107,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
 }
 
 /** Reason for a rule change: the desired rules have changed, or the installed ones, by another program. */
-export type Cause = "sync" | "repair";
+type Cause = "sync" | "repair";
 
 /** Outcome of one sync or repair of one family. */
 export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
@@ -125,7 +122,6 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
     | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode };
 }
 
-/** Options of {@link FamilyRules}. */
 interface FamilyRulesOptions<Change extends RuleChange>
   extends Pick<RuleSetsOptions<Change>, "settings" | "onOutcome" | "log"> {
   readonly ruleSet: RuleSet<Change>;
@@ -133,7 +129,7 @@ interface FamilyRulesOptions<Change extends RuleChange>
 }
 
 /** The error of a failed call; undefined if the call succeeded. */
-export type Failure = { readonly cause: unknown } | undefined;
+type Failure = { readonly cause: unknown } | undefined;
 
 const noStages: SyncStages = { committing: () => undefined };
 
@@ -141,9 +137,9 @@ const noStages: SyncStages = { committing: () => undefined };
  * The rules of one IP family of a service proxy: a rule set with its planner, and the details of its last changes that
  * `kpng get rules` shows (`--inspect-socket`). Calls must not overlap; none rejects.
  */
-export class FamilyRules<Change extends RuleChange = RuleChange> {
+class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
-  readonly #planner: FamilyPlanner;
+  readonly planner: FamilyPlanner;
   /** How much the last call compared. */
   #mode: SyncMode = "full";
   #reportedOmitted: ReadonlyMap<ServiceKey, number> = new Map();
@@ -166,19 +162,11 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   constructor(options: FamilyRulesOptions<Change>) {
     this.#options = options;
     const { settings, ruleSet } = options;
-    this.#planner = new FamilyPlanner(settings, ruleSet.family, ruleSet.servesWholeAddresses === true);
+    this.planner = new FamilyPlanner(settings, ruleSet.family, ruleSet.servesWholeAddresses === true);
   }
 
   get family(): Family {
     return this.#options.ruleSet.family;
-  }
-
-  get clashes(): readonly Clash[] {
-    return this.#planner.clashes;
-  }
-
-  get unserved(): ReadonlySet<ServiceKey> {
-    return this.#planner.unserved;
   }
 
   inspect(): InspectedRules {
@@ -210,7 +198,6 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
    * Service, and then the installed rules are compared as well.
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Failure> {
-    this.#isKeeping = false;
     return this.#attempt("sync", async () => ({ cause: "sync", change: await this.#sync(view, touched, stages) }));
   }
 
@@ -244,23 +231,18 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     });
   }
 
-  async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages?: SyncStages): Promise<Change> {
+  async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages = noStages): Promise<Change> {
+    const { localAddresses, log, ruleSet } = this.#options;
     this.#hasInstalled = true;
     this.#isKeeping = false;
-    const { plan, touched } = await this.#plan(view, this.#areKnown ? services : "all");
-    this.#mode = touched === "all" ? "full" : "partial";
-    return this.#options.ruleSet.sync(plan, touched, stages ?? noStages);
-  }
-
-  async #plan(view: NodeView, services: ReadonlySet<ServiceKey> | "all"): Promise<PlanUpdate> {
-    const { localAddresses, log } = this.#options;
-    const update = await this.#planner.plan(view, services, localAddresses());
-    for (const [service, omitted] of this.#planner.omitted) {
+    const { plan, touched } = await this.planner.plan(view, this.#areKnown ? services : "all", localAddresses());
+    for (const [service, omitted] of this.planner.omitted) {
       if (this.#reportedOmitted.get(service) === omitted) continue;
       log.error("a Service has too many external IPs: some are not served", { family: this.family, service, omitted });
     }
-    this.#reportedOmitted = new Map(this.#planner.omitted);
-    return update;
+    this.#reportedOmitted = new Map(this.planner.omitted);
+    this.#mode = touched === "all" ? "full" : "partial";
+    return ruleSet.sync(plan, touched, stages);
   }
 
   /** Runs a call and reports its outcome. `call` is the cause to report if `work` fails or keeps the rules. */
@@ -268,23 +250,18 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     call: Cause,
     work: () => Promise<{ readonly cause: Cause; readonly change: Change } | undefined>,
   ): Promise<Failure> {
-    const { onOutcome } = this.#options;
-    const { family } = this;
     const startMs = performance.now();
     const report = (cause: Cause, result: FamilyOutcome<Change>["result"]): void =>
-      onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
+      this.#options.onOutcome({ family: this.family, cause, elapsedMs: performance.now() - startMs, result });
     try {
       const done = await work();
       // Kept rules stay unknown, so that the next sync compares everything.
-      if (done === undefined) {
-        report(call, { kind: "kept" });
-        return undefined;
+      if (done === undefined) report(call, { kind: "kept" });
+      else {
+        this.#areKnown = true;
+        this.#record(done.cause, done.change);
+        report(done.cause, { kind: "done", change: done.change });
       }
-      const { cause, change } = done;
-      this.#areKnown = true;
-      this.#isKeeping = false;
-      this.#record(cause, change);
-      report(cause, { kind: "done", change });
       return undefined;
     } catch (error) {
       if (this.#areKnown) this.#failedCall = call;
