@@ -10,8 +10,9 @@ import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/loca
 import { SyncRequests } from "../sync/sync-loop.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
 import { optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
-import type { Destination, ProxyAlternative, ProxyHost, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
+import type { Destination, ProxyHost, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
 import { proxyTask } from "./proxy-task.ts";
 import type { RuleChange, RuleDifference } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
@@ -78,11 +79,6 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
   ];
 }
 
-/** Returns the option that selects an alternative. *Shape:* `--cleanup-kube-proxy`. */
-function flagOf({ options: [{ flags }] }: ProxyAlternative): string {
-  return flags;
-}
-
 /** Returns the names of the given options that select a run other than serving. */
 function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
   return ["dryRun", "diff", "cleanup", ...alternatives.map(({ optionKey }) => optionKey)].filter(
@@ -96,28 +92,23 @@ function makeTask<Change extends RuleChange>(
   options: ParsedOptions,
   context: BackendContext,
 ): Task {
-  const { name, proxyMode, alternatives = [] } = spec;
+  const { name, proxyMode, defaultNodePortAddresses, alternatives = [] } = spec;
   const proxy: ServiceProxy<Change> = spec.makeProxy(options, context.serviceProxyName);
   if (proxy.carriesTraffic === true) context.proxyHealth?.requireFirstSync();
-  const { defaultNodePortAddresses } = spec;
   const standard = defaultNodePortAddresses === undefined ? [] : [defaultNodePortAddresses];
   const withDefault = { ...options, nodeportAddresses: options.nodeportAddresses ?? standard };
   const settings = readProxySettings(withDefault, proxy.wantsLoopbackNodePorts);
-  const selected = selectedRuns(spec, options);
-  if (selected.length > 1) {
-    const flags = ["--dry-run", "--cleanup", "--diff", ...alternatives.map(flagOf)];
+  if (selectedRuns(spec, options).length > 1) {
+    const flags = ["--dry-run", "--cleanup", "--diff", ...alternatives.map((one) => one.options[0].flags)];
     throw new ProcessError("BAD_OPTION", `${flags.join(", ")}: only one of these can be given`);
   }
-  const print = (text: string) => void process.stdout.write(text);
   const { log, metrics } = context;
-  const sysctls = new Sysctls(textOption(options, "procSys"));
-  const requests = new SyncRequests();
   const addresses = new RecentAddresses();
   const host = (destination: Destination): ProxyHost => ({
     destination,
     settings,
-    sysctls,
-    requests,
+    sysctls: new Sysctls(textOption(options, "procSys")),
+    requests: new SyncRequests(),
     log,
     metrics,
     localAddresses: addresses.read,
@@ -126,10 +117,7 @@ function makeTask<Change extends RuleChange>(
   if (options.cleanup === true) {
     return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };
   }
-  if (options.diff === true) {
-    const isJson = options.output === "json";
-    return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, isJson, print });
-  }
+  if (options.diff === true) return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, options });
   const alternative = alternatives.find((one) => options[one.optionKey] === true);
   if (alternative !== undefined) return alternative.makeTask(options, settings, context);
   const isDry = options.dryRun === true;
@@ -137,7 +125,7 @@ function makeTask<Change extends RuleChange>(
   return proxyTask({
     name,
     proxy,
-    host: host(isDry ? { kind: "print", print } : { kind: "kernel" }),
+    host: host(isDry ? { kind: "print", print: (text) => void process.stdout.write(text) } : { kind: "kernel" }),
     context,
     options,
     checkMs: isDry ? 0 : period(`${optionPrefix(proxyMode)}SyncPeriod`, 30_000),
@@ -146,7 +134,6 @@ function makeTask<Change extends RuleChange>(
   });
 }
 
-/** Options of {@link diffTask}. */
 interface DiffOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
@@ -154,8 +141,7 @@ interface DiffOptions<Change extends RuleChange> {
   /** Its destination is "nowhere". */
   readonly host: ProxyHost;
   readonly context: BackendContext;
-  readonly isJson: boolean;
-  readonly print: (text: string) => void;
+  readonly options: ParsedOptions;
 }
 
 type FamilyDifference = RuleDifference & { readonly family: Family };
@@ -172,32 +158,29 @@ function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task
 }
 
 async function run<Change extends RuleChange>(options: DiffOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context, isJson, print } = options;
+  const { name, proxy, host, context } = options;
   const differences: FamilyDifference[] = [];
   const { ruleSets } = await proxy.openRuleSets(host);
   const rules = new RuleSets({
-    settings: host.settings,
+    ...host,
     ruleSets,
     onOutcome: ({ family, result }) => {
       if (result.kind !== "done") return;
       for (const difference of result.change.differences()) differences.push({ family, ...difference });
     },
-    log: context.log,
-    localAddresses: host.localAddresses,
   });
   let outcome: { readonly cause?: unknown } | undefined;
-  const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
+  const onChanges = async ({ view }: SyncUpdate): Promise<void> => {
     // A failure is also a result, and the comparison is not repeated after it.
     outcome = (await rules.sync(view, "all", { committing: () => undefined })).failure ?? {};
   };
-  const settings = { isOnce: true, isDryRun: true };
-  await backendTask({ ...context, ...settings, name: `${name}-diff`, onChanges }).run(signal);
+  await backendTask({ ...context, isOnce: true, isDryRun: true, name: `${name}-diff`, onChanges }).run(signal);
   await rules.close();
   if (outcome === undefined) return;
   if ("cause" in outcome) throw outcome.cause;
   // The families may finish in any order.
   differences.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
-  print(isJson ? formatJson(differences) : formatTable(differences));
+  process.stdout.write(options.options.output === "json" ? formatJson(differences) : formatTable(differences));
   process.exitCode = differences.length === 0 ? 0 : 1;
 }
 
