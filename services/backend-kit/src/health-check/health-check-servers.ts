@@ -1,4 +1,4 @@
-import { createServer, type Server } from "node:http";
+import { createServer, type Server, type ServerResponse } from "node:http";
 import { type AddressSet, type Family, families, isLinkLocal } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -13,9 +13,7 @@ import {
 import { planHealthCheck } from "@kpng/service-plan/plan-service.ts";
 import type { HealthCheckPlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
-import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 
-/** Options of {@link HealthCheckServers}. */
 interface HealthCheckServersOptions {
   readonly log: Log;
   readonly metrics: Registry;
@@ -47,13 +45,7 @@ interface CheckUpdate {
   readonly changed?: ReadonlySet<ServiceKey> | "all" | undefined;
 }
 
-function keyOf({ service, family }: Pick<DesiredCheck, "service" | "family">): string {
-  return `${service} ${family}`;
-}
-
-function keysOf(services: Iterable<ServiceKey>): readonly string[] {
-  return [...services].flatMap((service) => families.map((family) => keyOf({ service, family })));
-}
+const keyOf = ({ service, family }: Pick<DesiredCheck, "service" | "family">): string => `${service} ${family}`;
 
 /** An address and port at which one health check is answered. */
 interface Listener {
@@ -106,13 +98,10 @@ export class HealthCheckServers {
   sync({ view, addresses, families: inForce = families, changed = "all" }: CheckUpdate): Promise<void> {
     return this.#next(async () => {
       this.#addresses = addresses;
-      const before = changed === "all" ? this.#checks.keys() : keysOf(changed);
       let isChanged = changed === "all";
-      for (const key of [...before]) {
-        const check = this.#checks.get(key);
-        if (check === undefined || !inForce.includes(check.family)) continue;
-        this.#checks.delete(key);
-        isChanged = true;
+      const before = changed === "all" ? [...this.#checks.values()].map(({ service }) => service) : changed;
+      for (const service of before) {
+        for (const family of inForce) isChanged = this.#checks.delete(keyOf({ service, family })) || isChanged;
       }
       for (const service of changed === "all" ? view.services.keys() : changed) {
         for (const check of desiredChecks(view, service)) {
@@ -173,12 +162,10 @@ export class HealthCheckServers {
     const addresses = this.#checks.size === 0 ? undefined : this.#addresses();
     for (const [check, { family, port }] of this.#checks) {
       const chosen = addresses?.[family];
-      // As in `planNode`, leave out link-local addresses: without a zone, they cannot be bound.
-      const hosts =
-        chosen?.kind === "listed"
-          ? chosen.addresses.filter((address) => !isLinkLocal(address))
-          : [family === "v4" ? "0.0.0.0" : "::"];
+      const hosts = chosen?.kind === "listed" ? chosen.addresses : [family === "v4" ? "0.0.0.0" : "::"];
       for (const host of hosts) {
+        // As in `planNode`: without a zone, a link-local address cannot be bound.
+        if (isLinkLocal(host)) continue;
         desired.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
       }
     }
@@ -189,25 +176,18 @@ export class HealthCheckServers {
     const { check, host, port } = listener;
     const desired = this.#checks.get(check);
     if (desired === undefined) return;
+    const { service, family } = desired;
     // Read the newest check on each request, because the server outlives the view that opened it.
-    const state = () => {
-      const newest = this.#checks.get(check) ?? desired;
-      return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
-    };
+    const answer = (response: ServerResponse): void =>
+      answerCheck(response, this.#checks.get(check) ?? desired, this.#options.isProxyHealthy(family));
     try {
-      listener.server = await listen(host, port, state);
+      listener.server = await listen(host, port, answer);
       listener.failure = "";
     } catch (error) {
       const reason = reasonOf(error);
+      const fields = { service, family, host, port, reason };
       if (listener.failure !== reason) {
-        const { service, family } = desired;
-        this.#options.log.error("cannot open health-check node port: trying again", {
-          service,
-          family,
-          host,
-          port,
-          reason,
-        });
+        this.#options.log.error("cannot open health-check node port: trying again", fields);
       }
       listener.failure = reason;
     }
@@ -218,16 +198,15 @@ export class HealthCheckServers {
 const maxPerClient = 8;
 
 /**
- * Listens on `port` at an address of this machine, and answers any path and method with `state()`.
+ * Listens on `port` at an address of this machine, and answers any path and method.
  *
  * Rejects with the system's error if the address cannot be bound.
  */
-function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
+function listen(host: string, port: number, answer: (response: ServerResponse) => void): Promise<Server> {
   // Load balancers check every few seconds from many addresses; the connections that they leave open must not pile up.
   const server = createServer({ ...silenceLimits, keepAliveTimeout: 15_000 }, (request, response) => {
-    const { status, headers, body } = answerCheck(state());
     request.resume();
-    response.writeHead(status, { ...headers, "Content-Length": Buffer.byteLength(body) }).end(body);
+    answer(response);
   });
   closeOldest(server, maxPerClient, ({ remoteAddress = "" }) => remoteAddress);
   return new Promise((resolve, reject) => {
@@ -244,40 +223,22 @@ function listen(host: string, port: number, state: () => CheckState): Promise<Se
   });
 }
 
-/** State of a Service on this node, as reported by a health check. */
-interface CheckState {
-  readonly namespace: string;
-  readonly name: string;
-  /** Number of ready endpoints on this node. */
-  readonly localEndpoints: number;
-  /** False while the rules of this node are out of date. */
-  readonly isProxyHealthy: boolean;
-}
-
-/** HTTP response to a health check. */
-interface CheckAnswer {
-  readonly status: 200 | 503;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
-}
-
 /**
- * Returns the response to a load balancer's health check of a Service on this node, byte for byte as kube-proxy sends
- * it: 200 if the node has ready endpoints and the proxy is healthy, otherwise 503.
+ * Answers a load balancer's health check of a Service on this node, byte for byte as kube-proxy does: 200 if the node has
+ * ready endpoints and its rules are up to date, otherwise 503.
  *
- * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP. Pure.
+ * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP.
  */
-function answerCheck({ namespace, name, localEndpoints, isProxyHealthy }: CheckState): CheckAnswer {
-  const body = { service: { namespace, name }, localEndpoints, serviceProxyHealthy: isProxyHealthy };
-  return {
-    status: localEndpoints !== 0 && isProxyHealthy ? 200 : 503,
-    headers: {
-      "Content-Type": "application/json",
-      "X-Content-Type-Options": "nosniff",
-      "X-Load-Balancing-Endpoint-Weight": String(localEndpoints),
-    },
-    body: JSON.stringify(body, undefined, "\t"),
+function answerCheck(response: ServerResponse, check: DesiredCheck, serviceProxyHealthy: boolean): void {
+  const { namespace, name, localEndpoints } = check;
+  const body = JSON.stringify({ service: { namespace, name }, localEndpoints, serviceProxyHealthy }, undefined, "\t");
+  const headers = {
+    "Content-Type": "application/json",
+    "X-Content-Type-Options": "nosniff",
+    "X-Load-Balancing-Endpoint-Weight": String(localEndpoints),
+    "Content-Length": Buffer.byteLength(body),
   };
+  response.writeHead(localEndpoints !== 0 && serviceProxyHealthy ? 200 : 503, headers).end(body);
 }
 
 /** Health check that this node must answer, for one Service and one IP family. */
@@ -309,13 +270,11 @@ export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 /**
  * Returns the current addresses of this machine that the rule for node ports selects (`--nodeport-addresses`).
  * Health-check node ports follow it, too. Loopback and link-local addresses are included; see `selectsAddress`.
- *
- * `local` holds the node's own addresses; default: the addresses of all interfaces.
  */
 export function listenAddresses(
   rule: NodePortAddressRule,
   { node }: Pick<NodeView, "node">,
-  local: AddressSet = readLocalAddresses(),
+  local: AddressSet,
 ): ListenAddresses {
   const addresses = { local, ofNode: node?.addresses };
   const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);
