@@ -4,7 +4,7 @@ import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import { readSavedPosition } from "../disk/view-file.ts";
+import { readSavedPosition, type ViewPlace } from "../disk/view-file.ts";
 import { afterSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import {
@@ -84,13 +84,15 @@ export function backendTask(options: BackendTaskOptions): Task {
 
 async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<void> {
   const { name, nodeName, onState, onChanges, tracing, inspectSocket, ruleSets, isDryRun = false } = options;
+  const { serviceProxyName = "", stateFolder: folder } = options;
   const metrics = createBackendMetrics(options.metrics);
   const connection = new ConnectionObserver(options.health, metrics, options.log);
   const gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
-  const keeper = makeKeeper(options, gate);
+  const place = folder === undefined ? undefined : { folder, nodeName, serviceProxyName };
+  const { log, wait, metrics: registry } = options;
+  const keeper = place && new ViewKeeper({ ...place, log, metrics: registry, position: () => gate.held, wait });
   const acks = new Acknowledgements();
   const program = { name: `kpng-${name}`, version: packageJson.version };
-  const isConnected = (): boolean => connection.isConnected;
   // Load the module only if it is needed, because it takes memory.
   const inspection =
     inspectSocket === undefined
@@ -98,7 +100,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       : (await import("../inspect/backend-inspection.ts")).serveInspection(inspectSocket, {
           program,
           nodeName,
-          isConnected,
+          isConnected: () => connection.isConnected,
           isDryRun,
           ruleSets,
         });
@@ -116,7 +118,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   // after 1 ms of failures.
   const onceLimitMs = isDryRun ? 1 : options.firstViewLimitMs;
   const loop = new SyncLoop({ ...options, onceLimitMs, sync, observers });
-  const feed = new ViewFeed(options, { loop, metrics, connection, gate, acks, program });
+  const feed = new ViewFeed(options, { loop, metrics, connection, gate, acks, program, place });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   // The first part that ends, whether it finished or failed, ends the others.
@@ -147,6 +149,8 @@ interface FeedParts {
   readonly gate: ForwardGate;
   readonly acks: Acknowledgements;
   readonly program: { readonly name: string; readonly version: string };
+  /** Where the view is saved; undefined if it is not. */
+  readonly place: ViewPlace | undefined;
 }
 
 /**
@@ -174,18 +178,17 @@ class ViewFeed {
 
   /** Offers each update from the watchers to the loop, until `signal` aborts. */
   async receive(signal: AbortSignal): Promise<void> {
-    const { nodeName, serviceProxyName = "", stateFolder, isDryRun: isObserver, wait = waitMs } = this.#options;
-    const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
-    const { loop, metrics, connection, gate, acks, program } = this.#parts;
+    const { isDryRun: isObserver, maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
+    const { loop, metrics, connection, gate, acks, program, place } = this.#parts;
     const reportNode = observeKnownNode(this.#options);
     const onConnection = (connectionState: ConnectionState): void => {
       const { kind } = connectionState;
       if (kind === "lost" || kind === "refused") this.#lossReason = connectionState.reason;
       connection.report(connectionState);
     };
-    gate.hold(await readSavedPosition(stateFolder, nodeName, serviceProxyName));
+    gate.hold(place && (await readSavedPosition(place)));
     // Batches are also read during syncs, so that changes are merged and a lost stream is noticed immediately.
-    const follow = { ...this.#options, maxViewBytes, acks, gate, program, isObserver, onConnection, wait };
+    const follow = { ...this.#options, maxViewBytes, acks, gate, program, isObserver, onConnection };
     for await (const update of followView(follow, signal)) {
       this.#answered.abort();
       reportNode(update);
@@ -199,15 +202,14 @@ class ViewFeed {
 
   /** Offers the saved view to the loop, unless a watcher answers in time. */
   async useSavedView(signal: AbortSignal): Promise<void> {
-    const { nodeName, serviceProxyName = "", stateFolder: folder, isOnce = false, log, wait = waitMs } = this.#options;
+    const { loop, metrics, place } = this.#parts;
     // With `isOnce`, the saved view would end the run before a watcher's view is applied.
-    if (folder === undefined || isOnce) return;
-    const start = { folder, nodeName, serviceProxyName, log, wait };
-    const update = await startFromDisk(start, AbortSignal.any([signal, this.#answered.signal]));
+    if (place === undefined || this.#options.isOnce === true) return;
+    const update = await startFromDisk(place, this.#options, AbortSignal.any([signal, this.#answered.signal]));
     if (update === undefined) return;
     this.#saved = update.view;
-    this.#parts.metrics.fromDisk.set(1);
-    this.#parts.loop.offer(update);
+    metrics.fromDisk.set(1);
+    loop.offer(update);
   }
 
   /** With `isOnce`: rejects with NO_VIEW unless a watcher answers within `firstViewLimitMs`. */
@@ -228,19 +230,4 @@ class ViewFeed {
     const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
     return new BackendError("NO_VIEW", text);
   }
-}
-
-function makeKeeper(options: BackendTaskOptions, gate: ForwardGate): ViewKeeper | undefined {
-  const { nodeName, serviceProxyName = "", log, metrics, wait } = options;
-  const folder = options.stateFolder;
-  if (folder === undefined) return undefined;
-  return new ViewKeeper({
-    folder,
-    nodeName,
-    serviceProxyName,
-    log,
-    metrics,
-    position: () => gate.held,
-    wait,
-  });
 }

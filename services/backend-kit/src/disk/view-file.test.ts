@@ -44,9 +44,8 @@ interface Desired {
   readonly bootId?: string;
 }
 
-function load(desired: Desired = {}) {
-  const standard = { nodeName: "n1", serviceProxyName: "", bootId: "boot-1" };
-  return loadView({ folder, ...standard, ...desired });
+function load({ bootId = "boot-1", ...desired }: Desired = {}) {
+  return loadView({ folder, nodeName: "n1", serviceProxyName: "", ...desired }, bootId);
 }
 
 /** Returns a view in which absent and undefined fields are equal. */

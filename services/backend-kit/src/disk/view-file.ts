@@ -28,8 +28,15 @@ interface SavedView {
   readonly changes: readonly ViewChange[];
 }
 
-/** Returns the path of the saved view; each service-proxy-name has its own file. */
-export function viewPath(folder: string, serviceProxyName: string): string {
+/** Where the view of a node is saved; each service-proxy-name has its own file. */
+export interface ViewPlace {
+  readonly folder: string;
+  readonly nodeName: string;
+  readonly serviceProxyName: string;
+}
+
+/** Returns the path of the saved view. */
+export function viewPath({ folder, serviceProxyName }: ViewPlace): string {
   // A label value is a valid file name; the encoding turns any other name into one.
   return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
 }
@@ -187,15 +194,6 @@ function parsePosition(field: unknown): Position | undefined {
   return { source, services, slices, nodes, current: { services, slices, nodes } };
 }
 
-/** Options of {@link loadView}. */
-interface LoadOptions {
-  readonly folder: string;
-  readonly nodeName: string;
-  readonly serviceProxyName: string;
-  /** Default {@link readBootId}. */
-  readonly bootId?: string | undefined;
-}
-
 /** A view loaded from disk. */
 interface LoadedView {
   readonly update: ViewUpdate;
@@ -208,9 +206,9 @@ interface LoadedView {
  *
  * Errors: STATE_FILE if the file is invalid or belongs to another node. The file is not removed.
  */
-export async function loadView(options: LoadOptions): Promise<LoadedView | undefined> {
-  const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
-  const path = viewPath(folder, serviceProxyName);
+export async function loadView(place: ViewPlace, bootId = readBootId()): Promise<LoadedView | undefined> {
+  const { nodeName } = place;
+  const path = viewPath(place);
   const saved = await readViewFile(path);
   if (saved === undefined) return undefined;
   const { header } = saved;
@@ -232,18 +230,13 @@ const maxHeaderBytes = 4_096;
  * Returns the position of the view that this node saved in an earlier run; undefined if there is none. A backend that
  * starts refuses states older than this position, even if it does not use the saved view.
  */
-export async function readSavedPosition(
-  folder: string | undefined,
-  nodeName: string,
-  serviceProxyName: string,
-): Promise<Position | undefined> {
-  if (folder === undefined) return undefined;
+export async function readSavedPosition(place: ViewPlace): Promise<Position | undefined> {
   try {
-    await using file = await open(viewPath(folder, serviceProxyName));
+    await using file = await open(viewPath(place));
     const { bytesRead, buffer } = await file.read(Buffer.alloc(maxHeaderBytes), 0, maxHeaderBytes, 0);
     const text = buffer.toString("utf8", 0, bytesRead);
     const header = decodeHeader(text.slice(0, text.indexOf("\n")));
-    return header.nodeName === nodeName ? header.position : undefined;
+    return header.nodeName === place.nodeName ? header.position : undefined;
   } catch {
     // The position only protects against older states; `loadView` reports what is wrong with the file.
     return undefined;

@@ -11,13 +11,10 @@ import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
-import { loadView, readBootId, viewPath, writeViewFile } from "./view-file.ts";
+import { loadView, readBootId, type ViewPlace, viewPath, writeViewFile } from "./view-file.ts";
 
 /** Options of {@link ViewKeeper}. */
-interface ViewKeeperOptions {
-  readonly folder: string;
-  readonly nodeName: string;
-  readonly serviceProxyName: string;
+interface ViewKeeperOptions extends ViewPlace {
   readonly log: Log;
   readonly metrics: Registry;
   /**
@@ -86,16 +83,11 @@ export class ViewKeeper implements SyncObserver {
 
   async #write(): Promise<void> {
     const view = this.#view;
-    const { folder, nodeName, serviceProxyName, log } = this.#options;
+    const { nodeName, log, position, now = Date.now } = this.#options;
     if (view === undefined || !this.#isDirty) return;
-    const path = viewPath(folder, serviceProxyName);
-    const position = this.#options.position?.();
-    const header = {
-      nodeName,
-      savedAt: new Date((this.#options.now ?? Date.now)()).toISOString(),
-      bootId: this.#bootId,
-      position,
-    };
+    const path = viewPath(this.#options);
+    const savedAt = new Date(now()).toISOString();
+    const header = { nodeName, savedAt, bootId: this.#bootId, position: position?.() };
     try {
       await mkdir(dirname(path), { recursive: true, mode: 0o700 });
       await writeViewFile(path, header, view);
@@ -119,15 +111,6 @@ function countWrites(registry: Registry) {
   return addCounter(registry, "kpng_backend_view_writes_total", help, "result", ["ok", "failed"]);
 }
 
-/** Options of {@link startFromDisk}. */
-interface StartFromDiskOptions {
-  readonly folder: string;
-  readonly nodeName: string;
-  readonly serviceProxyName: string;
-  readonly log: Log;
-  readonly wait: typeof waitMs;
-}
-
 /** How long to wait for a watcher before the saved view is used, in milliseconds. */
 const watcherWaitMs = 3_000;
 
@@ -140,20 +123,20 @@ const watcherWaitMs = 3_000;
  * the rules may be newer.
  */
 export async function startFromDisk(
-  options: StartFromDiskOptions,
+  place: ViewPlace,
+  { log, wait = waitMs }: { readonly log: Log; readonly wait?: typeof waitMs | undefined },
   answered: AbortSignal,
 ): Promise<ViewUpdate | undefined> {
-  const { folder, nodeName, serviceProxyName, log, wait } = options;
   await wait(watcherWaitMs, answered);
   if (answered.aborted) return undefined;
-  const loaded = await loadView({ folder, nodeName, serviceProxyName }).catch((error: unknown) => {
+  const loaded = await loadView(place).catch((error: unknown) => {
     log.error("ignoring the saved view", { reason: reasonOf(error) });
     return undefined;
   });
   if (loaded === undefined || answered.aborted) return undefined;
   const { update, savedAt } = loaded;
   log.info("no watcher answers: starting with the saved view", {
-    folder,
+    folder: place.folder,
     savedAt,
     isAfterReboot: update.isAfterReboot,
     services: update.view.services.size,

@@ -158,7 +158,7 @@ test("--once gives up when its syncs have failed for --watcher-timeout", async (
 
 /** Replaces the saved view of a folder by one that was saved before a reboot. */
 async function saveAsOfEarlierBoot(stateFolder: string): Promise<void> {
-  const path = viewPath(stateFolder, "");
+  const path = viewPath({ folder: stateFolder, nodeName: "n1", serviceProxyName: "" });
   const saved = await readViewFile(path);
   if (saved === undefined) throw new Error("no saved view");
   const { view: whole } = new ViewState("n1").apply({ ...saved, isReset: true, revision: 0n, instance: "" });
