@@ -7,7 +7,7 @@ import { type Family, parseAddress } from "@kpng/model/address.ts";
 import { type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { openEntries, removeTables } from "./entry/redirect-entry.ts";
-import { PrintedRuleSet, type UserspaceChange, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
+import { PrintedRuleSet, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 
 /** Options that only this backend has. */
@@ -49,12 +49,8 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
     mapAddresses: given.length === 0 ? undefined : mapAddresses(given),
     tableName: serviceProxyName === "" ? "kpng-user" : `kpng-user-${hash}`,
     traffic: {
-      tcp: {
-        // The same as the conntrack timeout that kube-proxy sets for idle connections.
-        idleMs: 86_400_000,
-        halfClosedMs: 3_600_000,
-        drainMs: 3_600_000,
-      },
+      // `idleMs` is the conntrack timeout that kube-proxy sets for idle connections.
+      tcp: { idleMs: 86_400_000, halfClosedMs: 3_600_000, drainMs: 3_600_000 },
       // The kernel's nf_conntrack_udp_timeout and nf_conntrack_udp_timeout_stream.
       udp: { idleMs: 30_000, streamIdleMs: 120_000, streamAfterMs: 2_000 },
       sweepMs: 6_000,
@@ -84,7 +80,7 @@ function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses
 /**
  * The backend that serves Services by accepting their clients' connections and relaying the traffic in this process.
  */
-export const userspaceBackend = proxyBackend<UserspaceChange>({
+export const userspaceBackend = proxyBackend({
   name: "userspace",
   aliases: ["userspacelin"],
   proxyMode: "userspace",
@@ -111,7 +107,7 @@ Services are not served while the program does not run: its listeners end with i
   makeProxy,
 });
 
-function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<UserspaceChange> {
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readUserspaceSettings(options, serviceProxyName);
   const { tableName } = settings;
   return {

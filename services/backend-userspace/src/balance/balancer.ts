@@ -32,7 +32,7 @@ export interface BalancerSettings {
  */
 export class Balancer {
   readonly traffic: ServiceTraffic;
-  readonly #affinity: ClientAffinity<BalancedEndpoint>;
+  readonly #affinity: ClientAffinity;
   #settings: BalancerSettings;
   /** All endpoints in the plan, and removed endpoints that may still have connections. */
   #known = new Map<string, BalancedEndpoint>();
@@ -138,9 +138,9 @@ export class Balancer {
  *
  * *Bound:* `maxClients`; beyond it, the client whose last connection is the oldest is forgotten.
  */
-class ClientAffinity<Endpoint> {
+class ClientAffinity {
   /** Clients in the order of last use, oldest first. */
-  readonly #clients = new Map<string, { readonly endpoint: Endpoint; readonly usedMs: number }>();
+  readonly #clients = new Map<string, { readonly endpoint: BalancedEndpoint; readonly usedMs: number }>();
   readonly #maxClients: number;
 
   constructor(maxClients: number) {
@@ -148,12 +148,12 @@ class ClientAffinity<Endpoint> {
   }
 
   /** Returns the endpoint of a client whose last connection is at most `timeoutMs` old. */
-  endpointOf(client: string, timeoutMs: number, nowMs: number): Endpoint | undefined {
+  endpointOf(client: string, timeoutMs: number, nowMs: number): BalancedEndpoint | undefined {
     const known = this.#clients.get(client);
     return known !== undefined && nowMs - known.usedMs <= timeoutMs ? known.endpoint : undefined;
   }
 
-  remember(client: string, endpoint: Endpoint, timeoutMs: number, nowMs: number): void {
+  remember(client: string, endpoint: BalancedEndpoint, timeoutMs: number, nowMs: number): void {
     this.#clients.delete(client);
     for (const [oldest, { usedMs }] of this.#clients) {
       if (nowMs - usedMs <= timeoutMs && this.#clients.size < this.#maxClients) break;

@@ -20,26 +20,25 @@ import {
   type PortRange,
 } from "./entry.ts";
 
-/** Elements of the table in nft's notation, for frontends with an address and for node ports. */
-export interface Elements {
-  readonly frontends: ReadonlyMap<string, string>;
-  readonly nodePorts: ReadonlyMap<string, string>;
-  readonly verdicts: ReadonlyMap<string, string>;
-  readonly nodePortVerdicts: ReadonlyMap<string, string>;
-  /** Keys without values. */
-  readonly localPorts: ReadonlyMap<string, string>;
-  readonly nodePortAddresses: ReadonlyMap<string, string>;
+/** Names of the maps and sets of the table. */
+const setNames = [
+  "frontends",
+  "nodeports",
+  "verdicts",
+  "nodeport_verdicts",
+  "local_ports",
+  "nodeport_addresses",
+] as const;
+
+/** An element of a map or set, in nft's notation. */
+interface Element {
+  readonly set: (typeof setNames)[number];
+  readonly key: string;
+  /** Undefined in a set. */
+  readonly value?: string;
 }
 
-/** Names of the maps and sets, keyed by the fields of {@link Elements}. */
-export const setNames = {
-  frontends: "frontends",
-  nodePorts: "nodeports",
-  verdicts: "verdicts",
-  nodePortVerdicts: "nodeport_verdicts",
-  localPorts: "local_ports",
-  nodePortAddresses: "nodeport_addresses",
-} as const satisfies Record<keyof Elements, string>;
+const textOf = ({ key, value }: Element): string => (value === undefined ? key : `${key} : ${value}`);
 
 /** Returns the name of a family's table for use in commands. *Shape:* `ip kpng-user`. */
 const tableOf = (family: Family, name: string): string => `${family === "v4" ? "ip" : "ip6"} ${name}`;
@@ -52,12 +51,13 @@ const tableOf = (family: Family, name: string): string => `${family === "v4" ? "
  * - `nat_pre` and `nat_out` redirect packets, using a map from frontends to an address of the node and a local port.
  * - `input` refuses clients that connect to a local port directly.
  */
-export function skeleton(family: Family, name: string, nodePorts: "all" | "listed"): string {
+function skeleton(family: Family, name: string, isAnyNodePortAddress: boolean): string {
   const ip = family === "v4" ? "ip" : "ip6";
   const table = tableOf(family, name);
   const loopback = family === "v4" ? "127.0.0.0/8" : "::1";
-  const isNodePortAddress =
-    nodePorts === "all" ? `fib daddr type local ${ip} daddr != ${loopback}` : `${ip} daddr @nodeport_addresses`;
+  const isNodePortAddress = isAnyNodePortAddress
+    ? `fib daddr type local ${ip} daddr != ${loopback}`
+    : `${ip} daddr @nodeport_addresses`;
   const key = `${ip} daddr . meta l4proto . th dport`;
   const check = [
     `ct state new ${key} vmap @verdicts`,
@@ -96,33 +96,26 @@ export function skeleton(family: Family, name: string, nodePorts: "all" | "liste
   ].join("\n");
 }
 
-/** The elements of one frontend. */
-interface FrontendElements {
-  readonly set: "frontends" | "nodePorts" | "verdicts" | "nodePortVerdicts";
-  readonly key: string;
-  readonly value: string;
-  /** Key of the local port; undefined if the frontend has none. */
-  readonly localPort: string | undefined;
-}
-
-/** Returns the elements for a frontend in a given state; undefined if its packets are left alone. Pure. */
-export function elementsOf({ frontend }: EntryFrontend, state: EntryState): FrontendElements | undefined {
+/** Returns the elements for a frontend in a given state; none if its packets are left alone. Pure. */
+function elementsOf({ frontend }: EntryFrontend, state: EntryState): readonly Element[] {
   const { address, protocol, port } = frontend;
   const name = protocol.toLowerCase();
-  const key = address === undefined ? `${name} . ${port}` : `${address} . ${name} . ${port}`;
+  const isNodePort = address === undefined;
+  const key = isNodePort ? `${name} . ${port}` : `${address} . ${name} . ${port}`;
   switch (state.kind) {
     case "none":
-      return undefined;
+      return [];
     case "refuse":
     case "drop": {
       const value = state.kind === "refuse" ? "goto refuse" : "drop";
-      return { set: address === undefined ? "nodePortVerdicts" : "verdicts", key, value, localPort: undefined };
+      return [{ set: isNodePort ? "nodeport_verdicts" : "verdicts", key, value }];
     }
     case "open": {
       const { at } = state;
-      const value = `${at.address} . ${at.port}`;
-      const localPort = `${at.address} . ${name} . ${at.port}`;
-      return { set: address === undefined ? "nodePorts" : "frontends", key, value, localPort };
+      return [
+        { set: isNodePort ? "nodeports" : "frontends", key, value: `${at.address} . ${at.port}` },
+        { set: "local_ports", key: `${at.address} . ${name} . ${at.port}` },
+      ];
     }
   }
 }
@@ -146,12 +139,12 @@ export class RedirectEntry implements Entry {
   readonly kind = "redirect";
   readonly #options: RedirectEntryOptions;
   /** The published elements, keyed by frontend id. */
-  readonly #published = new Map<string, FrontendElements>();
+  readonly #published = new Map<string, readonly Element[]>();
   #node: EntryNode | undefined;
   #address: string | undefined;
   /** Chains and rules as nft prints them; undefined if the table may be different. */
   #installedRules: string | undefined;
-  #nodePortAddresses: readonly string[] = [];
+  #nodePortAddresses: "all" | readonly string[] = [];
 
   constructor(options: RedirectEntryOptions) {
     this.#options = options;
@@ -162,11 +155,11 @@ export class RedirectEntry implements Entry {
   }
 
   useNode(node: EntryNode): boolean {
-    const before = `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
+    const before = `${this.#address} ${this.#nodePortAddresses}`;
     this.#node = node;
     this.#address = listenAddress(node);
-    this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? [] : nodePortAddresses(node);
-    const isChanged = before !== `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
+    this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? "all" : nodePortAddresses(node);
+    const isChanged = before !== `${this.#address} ${this.#nodePortAddresses}`;
     // Replace the table, because the rules for node ports may have to change.
     if (isChanged) this.#installedRules = undefined;
     return isChanged;
@@ -177,31 +170,21 @@ export class RedirectEntry implements Entry {
   }
 
   async publish(changes: readonly EntryChange[]): Promise<void> {
-    const lines: string[] = [];
+    const [deletions, additions]: [string[], string[]] = [[], []];
     const table = tableOf(this.family, this.#options.table);
-    const command = (verb: "add" | "delete", set: keyof Elements, element: string): void => {
-      lines.push(`${verb} element ${table} ${setNames[set]} { ${element} }`);
-    };
-    const next = new Map<string, FrontendElements | undefined>();
+    const next = new Map<string, readonly Element[]>();
     for (const { at, state } of changes) {
-      const [before, after] = [this.#published.get(at.id), elementsOf(at, state)];
+      const [before, after] = [this.#published.get(at.id) ?? [], elementsOf(at, state)];
       if (JSON.stringify(before) === JSON.stringify(after)) continue;
       next.set(at.id, after);
-      if (before !== undefined) {
-        command("delete", before.set, before.key);
-        if (before.localPort !== undefined) command("delete", "localPorts", before.localPort);
-      }
-    }
-    for (const after of next.values()) {
-      if (after === undefined) continue;
-      command("add", after.set, `${after.key} : ${after.value}`);
-      if (after.localPort !== undefined) command("add", "localPorts", after.localPort);
+      for (const { set, key } of before) deletions.push(`delete element ${table} ${set} { ${key} }\n`);
+      for (const element of after) additions.push(`add element ${table} ${element.set} { ${textOf(element)} }\n`);
     }
     // If the table may be different, it is replaced below, together with all published elements.
     const isKnown = this.#installedRules !== undefined;
-    if (isKnown && lines.length > 0) {
+    if (isKnown && next.size > 0) {
       try {
-        await runTool(["nft", "-f", "-"], `${lines.join("\n")}\n`);
+        await runTool(["nft", "-f", "-"], [...deletions, ...additions].join(""));
       } catch (error) {
         // Another program may have deleted elements, so the next attempt replaces the table.
         this.#installedRules = undefined;
@@ -209,25 +192,25 @@ export class RedirectEntry implements Entry {
       }
     }
     for (const [id, after] of next) {
-      if (after === undefined) this.#published.delete(id);
+      if (after.length === 0) this.#published.delete(id);
       else this.#published.set(id, after);
     }
     if (!isKnown) await this.#install();
   }
 
   captures(protocol: Protocol, { address, port }: EndpointAddress): boolean {
-    if (this.#published.get(`${protocol} ${address} ${port}`)?.set === "frontends") return true;
-    if (this.#published.get(`${protocol} * ${port}`)?.set !== "nodePorts" || this.#node === undefined) return false;
+    const leads = (id: string): boolean => this.#published.get(id)?.some(({ set }) => set === "local_ports") === true;
+    if (leads(`${protocol} ${address} ${port}`)) return true;
+    if (this.#node === undefined || !leads(`${protocol} * ${port}`)) return false;
     return nodePortAddresses(this.#node).includes(address);
   }
 
   async repair(): Promise<readonly string[]> {
     if (this.#node === undefined) return [];
     const installed = await this.#read();
-    const desired = this.#elements();
     const differences = installed.rules === this.#installedRules ? [] : ["chains or rules differ"];
-    for (const [field, set] of Object.entries(setNames) as [keyof Elements, string][]) {
-      const [expected, found] = [listOf(desired[field]), installed.elements.get(set) ?? []];
+    for (const set of setNames) {
+      const [expected, found] = [this.#elementsOf(set), installed.elements.get(set) ?? []];
       if (expected.toSorted().join() !== found.toSorted().join()) differences.push(`elements of ${set} differ`);
     }
     if (differences.length > 0) await this.#install();
@@ -238,41 +221,28 @@ export class RedirectEntry implements Entry {
     await deleteTable(this.family, this.#options.table);
   }
 
-  get #nodePortMode(): "all" | "listed" {
-    return this.#node?.plan.nodePortAddresses === "all" ? "all" : "listed";
-  }
-
   /** Replaces the whole table in one transaction. */
   async #install(): Promise<void> {
     this.#installedRules = undefined;
     const table = tableOf(this.family, this.#options.table);
-    const elements = this.#elements();
-    const lines = (Object.keys(setNames) as (keyof Elements)[]).flatMap((field) => {
-      const list = listOf(elements[field]);
-      return list.length === 0 ? [] : [`add element ${table} ${setNames[field]} { ${list.join(", ")} }`];
+    const lines = setNames.flatMap((set) => {
+      const list = this.#elementsOf(set);
+      return list.length === 0 ? [] : [`add element ${table} ${set} { ${list.join(", ")} }`];
     });
-    const text = `${skeleton(this.family, this.#options.table, this.#nodePortMode)}${lines.join("\n")}\n`;
+    const rules = skeleton(this.family, this.#options.table, this.#nodePortAddresses === "all");
+    const text = `${rules}${lines.join("\n")}\n`;
     await runTool(["nft", "-f", "-"], text);
     this.#installedRules = (await this.#read()).rules;
   }
 
-  #elements(): Elements {
-    const maps = {
-      frontends: new Map<string, string>(),
-      nodePorts: new Map<string, string>(),
-      verdicts: new Map<string, string>(),
-      nodePortVerdicts: new Map<string, string>(),
-      localPorts: new Map<string, string>(),
-      nodePortAddresses: new Map(this.#nodePortAddresses.map((address) => [address, ""])),
-    };
-    for (const { set, key, value, localPort } of this.#published.values()) {
-      maps[set].set(key, value);
-      if (localPort !== undefined) maps.localPorts.set(localPort, "");
-    }
-    return maps;
+  /** Returns the published elements of a set. */
+  #elementsOf(name: Element["set"]): readonly string[] {
+    if (name === "nodeport_addresses") return this.#nodePortAddresses === "all" ? [] : this.#nodePortAddresses;
+    const elements = [...this.#published.values()].flat();
+    return elements.filter(({ set }) => set === name).map(textOf);
   }
 
-  /** Reads the table. Returns its elements in the form that {@link listOf} returns, and everything else as text. */
+  /** Reads the table. Returns its elements in the form of {@link textOf}, and everything else as text. */
   async #read(): Promise<{ readonly rules: string; readonly elements: ReadonlyMap<string, readonly string[]> }> {
     const table = tableOf(this.family, this.#options.table);
     const elements = new Map<string, readonly string[]>();
@@ -307,10 +277,6 @@ function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string
 
 /** Whether Services can be served at an address of this node. */
 export const isUsable = (address: string): boolean => !isLoopback(address) && !isLinkLocal(address);
-
-function listOf(map: ReadonlyMap<string, string>): readonly string[] {
-  return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));
-}
 
 /**
  * Returns the address to listen at: the address of the Node object if an interface has it, otherwise the first address

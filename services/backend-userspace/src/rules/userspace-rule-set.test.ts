@@ -103,7 +103,7 @@ test("a frontend whose port is taken is named, does not affect others, and is op
   server.close();
   await once(server, "close");
   const change = await running.ruleSet.repair();
-  expect(change).toMatchObject({ mode: "full", opened: 1 });
+  expect(change).toMatchObject({ mode: "full", fields: { opened: 1 } });
   expect([running.ruleSet.socketCount, running.ruleSet.closedCount]).toEqual([2, 0]);
   expect(await running.ruleSet.repair()).toMatchObject({ mode: "none" });
 });

@@ -28,7 +28,7 @@ interface UserspaceRuleSetOptions {
  * frontends are not affected. If no frontend can be opened, the sync fails, so that `/healthz` fails while nothing
  * listens; it does not fail in a family without an address on the node if the other family has one.
  */
-export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
+export class UserspaceRuleSet implements RuleSet {
   readonly #options: UserspaceRuleSetOptions;
   readonly #senders = new Senders();
   readonly #table: FrontendTable;
@@ -83,7 +83,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return this.#list(({ failure }) => failure === undefined);
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<UserspaceChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     this.#plan = plan;
     const isNodeChanged = this.#useNode(plan);
     const keys = touched === "all" ? new Set([...plan.keys(), ...this.#table.keys]) : touched;
@@ -94,7 +94,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return change;
   }
 
-  async repair(): Promise<UserspaceChange> {
+  async repair(): Promise<RuleChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     this.#useNode(this.#plan);
     const repaired = await this.#options.entry.repair();
@@ -130,7 +130,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     mode: "full" | "partial",
     stages: SyncStages | undefined,
     repaired: readonly string[] = [],
-  ): Promise<UserspaceChange> {
+  ): Promise<RuleChange> {
     const { entry, runtime } = this.#options;
     const isSettled = repaired.length === 0 && frontends.every((one) => one.isSettledAt(this.#placeOf(one)));
     if (!isSettled) stages?.committing();
@@ -148,7 +148,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     const failed = this.#planned().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));
     this.#requireListener(failed);
     const lines = [...opened].map((frontend) => frontend.describe());
-    return makeUserspaceChange(this.family, mode, { opened: lines, closed, repaired, failed });
+    return makeChange(this.family, mode, { opened: lines, closed, repaired, failed });
   }
 
   /** Opens missing listeners. Returns the frontends for which a listener was opened. */
@@ -192,54 +192,36 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
 
   #list(isShown: (frontend: ServedFrontend) => boolean): RuleList {
     const shown = () => this.#planned().filter(isShown);
-    return {
-      count: () => shown().length,
-      lines: () =>
-        shown()
-          .map((frontend) => frontend.describe())
-          .sort(),
-    };
+    const describe = (frontend: ServedFrontend): string => frontend.describe();
+    return { count: () => shown().length, lines: () => shown().map(describe).sort() };
   }
-}
-
-/** Result of a sync or a repair, with the numbers of frontends that were opened and closed. */
-export interface UserspaceChange extends RuleChange {
-  readonly opened: number;
-  readonly closed: number;
 }
 
 interface ChangeParts {
   readonly opened: readonly string[];
   readonly closed: readonly string[];
   /** Differences that a repair found at the `Entry` (which leads packets to the listeners). */
-  readonly repaired: readonly string[];
+  readonly repaired?: readonly string[];
   /** Descriptions of frontends that could not be opened. */
-  readonly failed: readonly string[];
+  readonly failed?: readonly string[];
 }
 
 /**
  * Returns the result of a sync or a repair. Only listeners and repairs count as changes: frontends that are refused or
  * dropped have no listener, so the state that is published for them is not reported. Pure.
  */
-function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
-  const { opened, closed, repaired, failed } = parts;
-  const isChanged = opened.length + closed.length + repaired.length > 0;
+function makeChange(family: Family, mode: "full" | "partial", parts: ChangeParts): RuleChange {
+  const { opened, closed, repaired = [], failed = [] } = parts;
+  const hasListeners = opened.length + closed.length > 0;
   const listeners = {
     summary: `listeners: ${opened.length} missing, ${closed.length} unwanted`,
     missing: opened,
     unwanted: closed,
     fields: { family, part: "listeners" },
   };
-  const atEntry = repaired.map((summary) => ({
-    summary,
-    missing: [],
-    unwanted: [],
-    fields: { family, part: "entry" },
-  }));
+  const atEntry = { missing: [], unwanted: [], fields: { family, part: "entry" } };
   return {
-    opened: opened.length,
-    closed: closed.length,
-    mode: isChanged ? mode : "none",
+    mode: hasListeners || repaired.length > 0 ? mode : "none",
     fields: {
       opened: opened.length,
       closed: closed.length,
@@ -247,12 +229,12 @@ function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: Ch
       failed: failed.length,
       example: opened[0] ?? closed[0],
     },
-    differences: () => [...([...opened, ...closed].length > 0 ? [listeners] : []), ...atEntry],
+    differences: () => [...(hasListeners ? [listeners] : []), ...repaired.map((summary) => ({ summary, ...atEntry }))],
   };
 }
 
 /** The rule set for `--dry-run`. It prints the frontends that would be opened, and opens nothing. */
-export class PrintedRuleSet implements RuleSet<UserspaceChange> {
+export class PrintedRuleSet implements RuleSet {
   readonly family: Family;
   readonly #print: (text: string) => void;
   #lines: ReadonlySet<string> = new Set();
@@ -268,22 +250,17 @@ export class PrintedRuleSet implements RuleSet<UserspaceChange> {
 
   readonly installed = { count: () => 0, lines: () => [] };
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<UserspaceChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<RuleChange> {
     const lines = new Set([...plan.keys()].flatMap((key) => describe(plan, key)));
     const [opened, closed] = [[...lines.difference(this.#lines)], [...this.#lines.difference(lines)]];
     this.#lines = lines;
     for (const line of opened) this.#print(`+ ${line}\n`);
     for (const line of closed) this.#print(`- ${line}\n`);
-    return makeUserspaceChange(this.family, touched === "all" ? "full" : "partial", {
-      opened,
-      closed,
-      repaired: [],
-      failed: [],
-    });
+    return makeChange(this.family, touched === "all" ? "full" : "partial", { opened, closed });
   }
 
-  async repair(): Promise<UserspaceChange> {
-    return makeUserspaceChange(this.family, "full", { opened: [], closed: [], repaired: [], failed: [] });
+  async repair(): Promise<RuleChange> {
+    return makeChange(this.family, "full", { opened: [], closed: [] });
   }
 
   async isInstalled(): Promise<boolean> {
@@ -293,8 +270,9 @@ export class PrintedRuleSet implements RuleSet<UserspaceChange> {
 
 function describe(plan: FamilyPlan, key: ServiceKey): readonly string[] {
   return (plan.service(key)?.ports ?? []).flatMap(({ name, frontends }) =>
-    frontends.map(({ address, port, protocol, ...frontend }) => {
-      const verdict = protocol === "SCTP" ? "not served" : verdictOf({ address, port, protocol, ...frontend });
+    frontends.map((frontend) => {
+      const { address, port, protocol } = frontend;
+      const verdict = protocol === "SCTP" ? "not served" : verdictOf(frontend);
       return `${protocol} ${addressAndPort(address ?? "*", port)} ${name} ${verdict}`;
     }),
   );

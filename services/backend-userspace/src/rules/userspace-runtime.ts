@@ -12,6 +12,7 @@ import {
   type RelayContext,
 } from "../relay/connection.ts";
 import {
+  type GivenLimits,
   limitsFor,
   readMemoryLimit,
   readOpenFilesLimit,
@@ -21,15 +22,11 @@ import {
 } from "../traffic/service-traffic.ts";
 
 /** Traffic settings from the backend's options. */
-export interface TrafficSettings {
+export interface TrafficSettings extends GivenLimits {
   readonly tcp: ConnectionLimits;
   readonly udp: FlowLimits;
   /** Time between two checks of the time limits, in milliseconds. */
   readonly sweepMs: number;
-  /** Maximum numbers of connections and flows, in all and of one Service; 0 for the default of `limitsFor`. */
-  readonly maxConnections: number;
-  readonly maxFlows: number;
-  readonly maxPerService: number;
   /**
    * Maximum number of frontends of a Service that get a listener in one family. It is limited because other Services
    * need local ports, too.
@@ -70,12 +67,8 @@ export class UserspaceRuntime {
     const flows = new TrafficLimit(limits.flows);
     this.settings = settings;
     this.log = log;
-    this.relay = {
-      limit: connections,
-      open: this.#connections,
-      buffers: new RelayBuffers(),
-      garbage: new ReadGarbage(),
-    };
+    const [buffers, garbage] = [new RelayBuffers(), new ReadGarbage()];
+    this.relay = { limit: connections, open: this.#connections, buffers, garbage };
     this.udp = { limit: flows, listeners: this.#udpListeners };
     registerTrafficMetrics(metrics, {
       table: this.table,
@@ -115,9 +108,7 @@ export class UserspaceRuntime {
   }
 
   #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
-    const { maxConnections, maxFlows, maxPerService } = settings;
-    const given = { connections: maxConnections, flows: maxFlows, perService: maxPerService };
-    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, given);
+    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, settings);
   }
 
   /**

@@ -4,7 +4,7 @@ import { RunningService, readAll, TestEndpoint } from "../testing/running-servic
 import { limitsFor, TrafficLimit, TrafficTable } from "./service-traffic.ts";
 
 const mib = 1_048_576;
-const none = { connections: 0, flows: 0, perService: 0 };
+const none = { maxConnections: 0, maxFlows: 0, maxPerService: 0 };
 
 test.each([
   {
@@ -24,7 +24,7 @@ test.each([
 });
 
 test("given limits take precedence", () => {
-  const given = { connections: 20_000, flows: 3, perService: 50 };
+  const given = { maxConnections: 20_000, maxFlows: 3, maxPerService: 50 };
   expect(limitsFor({ openFiles: 100, memoryBytes: 1 }, given)).toEqual({
     connections: { total: 20_000, perService: 50 },
     flows: { total: 3, perService: 3 },

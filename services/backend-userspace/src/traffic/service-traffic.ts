@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { addGauge } from "@kpng/process/health/metrics.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 
 /**
@@ -149,33 +150,33 @@ const bytesPerConnection = 48 * 1_024;
 /** Smallest default limit, so that something works even with few descriptors or little memory. */
 const minimum = 8;
 
-/** Resources from which default limits are derived. */
-interface Resources {
-  /** Number of descriptors that are not used by listeners. */
-  readonly openFiles: number;
-  readonly memoryBytes: number;
+/** Maximum numbers of connections and flows, in all and of one Service; 0 for the default of {@link limitsFor}. */
+export interface GivenLimits {
+  readonly maxConnections: number;
+  readonly maxFlows: number;
+  readonly maxPerService: number;
 }
 
 /**
- * Derives limits from the available descriptors and memory. A connection takes two descriptors and a UDP flow one; a
- * quarter of the descriptors is reserved for flows. Each connection or flow takes 48 KiB of the memory beyond 150 MiB.
- * A single Service may use half of a limit unless `perService` is given. Given numbers other than 0 take precedence.
- * Pure.
+ * Derives limits from the memory and from the descriptors that no listener uses. A connection takes two descriptors and
+ * a UDP flow one; a quarter of the descriptors is reserved for flows. Each connection or flow takes 48 KiB of the memory
+ * beyond 150 MiB. A single Service may use half of a limit unless `maxPerService` is given. Given numbers other than 0
+ * take precedence. Pure.
  */
 export function limitsFor(
-  { openFiles, memoryBytes }: Resources,
-  given: { readonly connections: number; readonly flows: number; readonly perService: number },
+  { openFiles, memoryBytes }: { readonly openFiles: number; readonly memoryBytes: number },
+  { maxConnections, maxFlows, maxPerService }: GivenLimits,
 ): { readonly connections: Limits; readonly flows: Limits } {
   const free = openFiles - Math.min(reservedFiles, openFiles / 4);
   const inMemory = (memoryBytes - baseBytes) / bytesPerConnection;
   const fit = (files: number, most: number): number => Math.max(minimum, Math.floor(Math.min(files, inMemory, most)));
   const make = (total: number): Limits => ({
     total,
-    perService: given.perService === 0 ? Math.ceil(total / 2) : Math.min(given.perService, total),
+    perService: maxPerService === 0 ? Math.ceil(total / 2) : Math.min(maxPerService, total),
   });
   return {
-    connections: make(given.connections === 0 ? fit((free * 0.75) / 2, 100_000) : given.connections),
-    flows: make(given.flows === 0 ? fit(free * 0.25, 10_000) : given.flows),
+    connections: make(maxConnections || fit((free * 0.75) / 2, 100_000)),
+    flows: make(maxFlows || fit(free * 0.25, 10_000)),
   };
 }
 
@@ -213,11 +214,12 @@ interface TrafficSources {
 export function registerTrafficMetrics(registry: Registry, sources: TrafficSources): void {
   const registers = [registry];
   const { table, connections, flows } = sources;
+  const labelNames = ["service"] as const;
   const perService = (name: string, help: string, read: (traffic: ServiceTraffic) => number): void => {
     new Counter({
       name,
       help,
-      labelNames: ["service"] as const,
+      labelNames,
       registers,
       collect() {
         this.reset();
@@ -225,31 +227,18 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
       },
     });
   };
-  const gauge = (name: string, help: string, read: () => number): void => {
-    new Gauge({
-      name,
-      help,
-      registers,
-      collect() {
-        this.set(read());
-      },
-    });
-  };
+  const retried = "Failed attempts to connect to an endpoint that were followed by another attempt";
   perService("kpng_userspace_connections_total", "TCP connections and UDP flows of a Service", ({ total }) => total);
-  perService(
-    "kpng_userspace_connect_retries_total",
-    "Failed attempts to connect to an endpoint that were followed by another attempt",
-    ({ retries }) => retries,
-  );
+  perService("kpng_userspace_connect_retries_total", retried, ({ retries }) => retries);
   perService(
     "kpng_userspace_received_bytes_total",
     "Bytes that clients sent to a Service",
-    ({ bytesFromClients }) => bytesFromClients,
+    (traffic) => traffic.bytesFromClients,
   );
   perService(
     "kpng_userspace_sent_bytes_total",
     "Bytes that endpoints of a Service sent to clients",
-    ({ bytesToClients }) => bytesToClients,
+    (traffic) => traffic.bytesToClients,
   );
   new Counter({
     name: "kpng_userspace_connections_ended_total",
@@ -264,21 +253,18 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
   new Gauge({
     name: "kpng_userspace_service_connections",
     help: "Open TCP connections and UDP flows of a Service",
-    labelNames: ["service"] as const,
+    labelNames,
     registers,
     collect() {
       this.reset();
       for (const { service, open } of table.used) this.set({ service }, open);
     },
   });
-  gauge("kpng_userspace_open_connections", "Open TCP connections of all Services", () => connections.open);
-  gauge("kpng_userspace_open_flows", "Open UDP flows of all Services", () => flows.open);
-  gauge("kpng_userspace_max_connections", "Limit of open TCP connections", () => connections.limits.total);
-  gauge("kpng_userspace_max_flows", "Limit of open UDP flows", () => flows.limits.total);
-  gauge("kpng_userspace_listeners", "Sockets that accept connections or datagrams", () => sources.openSockets());
-  gauge(
-    "kpng_userspace_closed_frontends",
-    "Frontends that could not be opened, e.g. because another program uses the port",
-    () => sources.closedFrontends(),
-  );
+  const closed = "Frontends that could not be opened, e.g. because another program uses the port";
+  addGauge(registry, "kpng_userspace_open_connections", "Open TCP connections of all Services", () => connections.open);
+  addGauge(registry, "kpng_userspace_open_flows", "Open UDP flows of all Services", () => flows.open);
+  addGauge(registry, "kpng_userspace_max_connections", "Limit of open TCP connections", () => connections.limits.total);
+  addGauge(registry, "kpng_userspace_max_flows", "Limit of open UDP flows", () => flows.limits.total);
+  addGauge(registry, "kpng_userspace_listeners", "Sockets that accept connections or datagrams", sources.openSockets);
+  addGauge(registry, "kpng_userspace_closed_frontends", closed, sources.closedFrontends);
 }
