@@ -162,7 +162,6 @@ class ClientAffinity {
     this.#clients.set(client, { endpoint, usedMs: nowMs });
   }
 
-  /** Forgets a client, because its endpoint does not accept connections. */
   forget(client: string): void {
     this.#clients.delete(client);
   }

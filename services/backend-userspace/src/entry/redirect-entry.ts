@@ -67,17 +67,17 @@ function skeleton(family: Family, name: string, isAnyNodePortAddress: boolean): 
     `meta l4proto { tcp, udp } dnat ${ip} addr . port to ${key} map @frontends`,
     `meta l4proto { tcp, udp } ${isNodePortAddress} dnat ${ip} addr . port to meta l4proto . th dport map @nodeports`,
   ];
-  const chain = (chainName: string, hook: string, rules: readonly string[]): readonly string[] => [
+  const direct = `ct state new ct status & dnat == 0 ${key} @local_ports goto refuse`;
+  const chain = (chainName: string, ...lines: readonly string[]): readonly string[] => [
     `  chain ${chainName} {`,
-    ...(hook === "" ? [] : [`    ${hook}`]),
-    ...rules.map((rule) => `    ${rule}`),
+    ...lines.map((line) => `    ${line}`),
     "  }",
   ];
   return [
     `table ${table} {}`,
     `delete table ${table}`,
     `table ${table} {`,
-    ...chain("refuse", "", ["meta l4proto tcp reject with tcp reset", "reject"]),
+    ...chain("refuse", "meta l4proto tcp reject with tcp reset", "reject"),
     // `typeof`, as older versions of nft crash at sets that newer ones declare by `type`.
     `  map frontends { typeof ${key} : ${ip} daddr . th dport; }`,
     `  map nodeports { typeof meta l4proto . th dport : ${ip} daddr . th dport; }`,
@@ -85,13 +85,11 @@ function skeleton(family: Family, name: string, isAnyNodePortAddress: boolean): 
     "  map nodeport_verdicts { typeof meta l4proto . th dport : verdict; }",
     `  set local_ports { typeof ${key}; }`,
     `  set nodeport_addresses { typeof ${ip} daddr; }`,
-    ...chain("pre", "type filter hook prerouting priority -110; policy accept;", check),
-    ...chain("out", "type filter hook output priority -110; policy accept;", check),
-    ...chain("nat_pre", "type nat hook prerouting priority -100; policy accept;", nat),
-    ...chain("nat_out", "type nat hook output priority -100; policy accept;", nat),
-    ...chain("input", "type filter hook input priority -10; policy accept;", [
-      `ct state new ct status & dnat == 0 ${key} @local_ports goto refuse`,
-    ]),
+    ...chain("pre", "type filter hook prerouting priority -110; policy accept;", ...check),
+    ...chain("out", "type filter hook output priority -110; policy accept;", ...check),
+    ...chain("nat_pre", "type nat hook prerouting priority -100; policy accept;", ...nat),
+    ...chain("nat_out", "type nat hook output priority -100; policy accept;", ...nat),
+    ...chain("input", "type filter hook input priority -10; policy accept;", direct),
     "}\n",
   ].join("\n");
 }
@@ -295,10 +293,8 @@ export async function runTool(command: readonly string[], stdin = ""): Promise<s
   const end = await runProgram(command, { timeoutMs, stdin, env: toolEnvironment() });
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
   const said = end.kind === "not-started" ? "" : `: ${end.stderr.trim().slice(0, 2_000)}`;
-  throw new BackendUserspaceError(
-    "ENTRY_FAILED",
-    `${command.join(" ")} failed (${describeEnd(end, timeoutMs)})${said}`,
-  );
+  const text = `${command.join(" ")} failed (${describeEnd(end, timeoutMs)})${said}`;
+  throw new BackendUserspaceError("ENTRY_FAILED", text);
 }
 
 interface EntryOptions {

@@ -2,7 +2,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { isIn, parseCidr } from "@kpng/model/address.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
-import type { EndpointSetName, Frontend, NodePlan, Sender } from "@kpng/service-plan/service-plan.ts";
+import type { EndpointAddress, EndpointSetName, Frontend, NodePlan, Sender } from "@kpng/service-plan/service-plan.ts";
 import type { Balancer } from "../balance/balancer.ts";
 import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";
 import type { ConnectionEnd } from "../traffic/service-traffic.ts";
@@ -99,16 +99,12 @@ export class TcpListener {
   }
 
   /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
-  static async open(
-    served: ServedPort,
-    place: { readonly address: string; readonly port: number },
-    context: RelayContext,
-  ): Promise<TcpListener> {
+  static async open(served: ServedPort, at: EndpointAddress, context: RelayContext): Promise<TcpListener> {
     const listener = new TcpListener(served, context);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const server = listener.#server;
     server.once("error", reject);
-    server.listen({ host: place.address, port: place.port, backlog, ipv6Only: true }, resolve);
+    server.listen({ host: at.address, port: at.port, backlog, ipv6Only: true }, resolve);
     await promise;
     server.removeListener("error", reject);
     // A connection could not be accepted, e.g. because of too many open files. It is lost, but the next one may

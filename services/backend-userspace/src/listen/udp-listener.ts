@@ -47,11 +47,7 @@ export class UdpListener {
   }
 
   /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
-  static async open(
-    served: ServedPort,
-    { address, port }: { readonly address: string; readonly port: number },
-    context: UdpContext,
-  ): Promise<UdpListener> {
+  static async open(served: ServedPort, { address, port }: EndpointAddress, context: UdpContext): Promise<UdpListener> {
     const listener = new UdpListener(served, isIPv6(address) ? "udp6" : "udp4", context);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const socket = listener.#socket;
@@ -96,34 +92,26 @@ export class UdpListener {
       this.#end(flow, "drained");
       flow = undefined;
     }
-    if (flow === undefined) this.#begin({ address, port });
-    flow = this.#flows.get(address)?.get(port);
+    flow ??= this.#begin({ address, port });
     if (flow === undefined) return;
     this.#served.balancer.traffic.bytesFromClients += data.length;
     this.#use(flow);
     flow.send(data);
   }
 
-  /** Begins a flow. Afterwards the map contains it, unless it was refused or has failed. */
-  #begin(client: EndpointAddress): void {
+  /** Begins a flow. Returns undefined if it was refused or has failed. */
+  #begin(client: EndpointAddress): UdpFlow | undefined {
     const { address, port } = client;
     const { frontend, senders, balancer } = this.#served;
     const { traffic } = balancer;
     traffic.total++;
     const set = admit(frontend, senders, address);
-    if (set === "source" || set === "policy") {
-      traffic.end(set);
-      return;
-    }
-    if (!this.#take(address)) {
-      traffic.end("limit");
-      return;
-    }
+    if (set === "source" || set === "policy") return void traffic.end(set);
+    if (!this.#take(address)) return void traffic.end("limit");
     const endpoint = balancer.choose(set, address, performance.now());
     if (endpoint === undefined) {
       this.#context.limit.release(traffic, address);
-      traffic.end(balancer.has(set) ? "loop" : "policy");
-      return;
+      return void traffic.end(balancer.has(set) ? "loop" : "policy");
     }
     const flow = new UdpFlow(client, endpoint, balancer, {
       onAnswer: (data) => {
@@ -140,6 +128,7 @@ export class UdpListener {
     });
     getOrMake(this.#flows, address, () => new Map<number, UdpFlow>()).set(port, flow);
     flow.start();
+    return this.#flows.get(address)?.get(port);
   }
 
   /** Takes a place for a flow of a client, if need be the place of its flow that has been idle longest. */

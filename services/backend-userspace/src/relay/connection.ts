@@ -14,9 +14,8 @@ const maxFreeBuffers = 64;
 /**
  * Memory for data from endpoints. All connections read into one buffer, so that an idle connection needs none. The next
  * read, of any connection, overwrites that buffer, so data is copied into another one before it is written to a client.
- *
- * These other buffers are used again and again: if each piece were copied into new memory, V8 would collect its whole
- * heap so often that a download would take more than twice the CPU time.
+ * These are used again and again: with new memory for each piece, V8 would collect its whole heap so often that a
+ * download would take more than twice the CPU time.
  *
  * *Bound:* each connection has at most one of them; 64 free ones (4 MiB) are kept.
  */
@@ -37,20 +36,21 @@ export class RelayBuffers {
 
 const collectAfterBytes = 4 * 1_048_576;
 
-/** V8's function `gc` (`--expose-gc`). */
-type Collect = (options: { readonly type: "minor" }) => void;
-
 /**
- * Frees the memory of data from clients. This memory becomes garbage as soon as the data is written. After each 4 MiB,
- * it collects only V8's young generation.
- *
- * For each read from an accepted socket, Node.js allocates 64 KiB of new memory outside V8's heap. The young generation
- * contains only the small objects that own this memory, so it never fills up. Instead, V8 collects the whole heap after
- * each 40 MiB, which took more than a third of the CPU time of an upload (docs/design/userspace.md).
+ * Frees the memory of data from clients, which becomes garbage as soon as the data is written: after each 4 MiB, it
+ * collects V8's young generation. By itself V8 would collect the whole heap after each 40 MiB, because the young
+ * generation contains only the small objects that own this memory (docs/design/userspace.md).
  */
 export class ReadGarbage {
-  readonly #collect = findCollect();
+  /** V8's function `gc`. */
+  readonly #collect: (options: { readonly type: "minor" }) => void;
   #bytes = 0;
+
+  constructor() {
+    // `gc` is defined only in contexts that are created after the flag is set, and not in the main context.
+    setFlagsFromString("--expose-gc");
+    this.#collect = runInNewContext("gc");
+  }
 
   /** Records that the given number of bytes were read into new memory. */
   add(bytes: number): void {
@@ -59,13 +59,6 @@ export class ReadGarbage {
     this.#bytes = 0;
     this.#collect({ type: "minor" });
   }
-}
-
-/** Returns V8's function `gc`, without defining it in the main context of this process. */
-function findCollect(): Collect {
-  // `gc` is defined only in contexts that are created after the flag is set.
-  setFlagsFromString("--expose-gc");
-  return runInNewContext("gc");
 }
 
 /** Time limit of the first attempt to connect, in milliseconds. The limit doubles with each further attempt. */
@@ -136,9 +129,8 @@ export interface Admitted {
  *
  * Measures that keep the cost low, according to measurements (docs/design/userspace.md):
  *
- * - Data from endpoints is read into one shared buffer and copied into one of a few (`RelayBuffers`). Node.js offers
- *   this (`onread`) only for outgoing connections. For an accepted socket it allocates 64 KiB for each read, which
- *   `ReadGarbage` frees.
+ * - Data from endpoints is read into `RelayBuffers`. Node.js offers this (`onread`) only for outgoing connections; for
+ *   an accepted socket it allocates 64 KiB for each read, which `ReadGarbage` frees.
  * - Connections have no timers, because each piece of data would have to restart one. Instead, a sweep every few seconds
  *   compares byte counts.
  * - Counters are plain fields, because a metric with labels takes a microsecond for each piece of data.

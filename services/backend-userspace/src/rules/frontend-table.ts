@@ -8,7 +8,7 @@ import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
 import { type Senders, type ServedPort, TcpListener, type Verdict, verdictOf } from "../listen/tcp-listener.ts";
 import { UdpListener } from "../listen/udp-listener.ts";
-import type { UserspaceRuntime } from "./userspace-runtime.ts";
+import { placeKey, type UserspaceRuntime } from "./userspace-runtime.ts";
 
 /** The service port to which a frontend belongs, and the frontend's position among the frontends of the port. */
 interface FrontendOwner {
@@ -36,10 +36,10 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly id: string;
   readonly senders: Senders;
   readonly #runtime: UserspaceRuntime;
-  #frontend: Frontend;
+  frontend: Frontend;
   #owner: FrontendOwner;
   #listener: OpenListener | undefined;
-  #replaced: OpenListener[] = [];
+  readonly #replaced: OpenListener[] = [];
   /** The state that the entry has put into effect last, as JSON. */
   #published = "";
   /** Whether the current plan contains this frontend. */
@@ -50,7 +50,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   constructor(id: string, frontend: Frontend, owner: FrontendOwner, senders: Senders, runtime: UserspaceRuntime) {
     this.id = id;
     this.senders = senders;
-    this.#frontend = frontend;
+    this.frontend = frontend;
     this.#owner = owner;
     this.#runtime = runtime;
   }
@@ -65,10 +65,6 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   get balancer(): Balancer {
     return this.#owner.balancer;
-  }
-
-  get frontend(): Frontend {
-    return this.#frontend;
   }
 
   get verdict(): Verdict {
@@ -100,7 +96,7 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Applies a new plan, which may belong to another Service. Open connections go on. */
   update(frontend: Frontend, owner: FrontendOwner): void {
-    this.#frontend = frontend;
+    this.frontend = frontend;
     this.#owner = owner;
     this.isPlanned = true;
   }
@@ -112,15 +108,12 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
    * listener was opened.
    */
   async openAt(place: Place | undefined): Promise<boolean> {
-    if (this.#isAt(place)) {
-      this.failure = undefined;
-      return false;
-    }
+    this.failure = undefined;
+    if (this.#isAt(place)) return false;
     if (this.#listener !== undefined) this.#replaced.push(this.#listener);
     this.#listener = undefined;
     try {
-      this.#listener = place === undefined ? undefined : await this.#openFirst(place);
-      this.failure = undefined;
+      this.#listener = place && (await this.#openFirst(place));
     } catch (error) {
       this.failure = reasonOf(error);
     }
@@ -129,13 +122,11 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Closes the listeners that {@link openAt} has replaced. Returns whether there were any. */
   closeReplaced(): boolean {
-    const replaced = this.#replaced;
-    this.#replaced = [];
+    const replaced = this.#replaced.splice(0);
     for (const listener of replaced) void listener.close();
     return replaced.length > 0;
   }
 
-  /** Closes all listeners. */
   close(): void {
     if (this.#listener !== undefined) this.#replaced.push(this.#listener);
     this.#listener = undefined;
@@ -175,18 +166,16 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 
   async #open(at: EndpointAddress): Promise<OpenListener> {
-    const { relay, udp } = this.#runtime;
+    const { relay, udp, listening } = this.#runtime;
     const { protocol } = this.frontend;
     const listener =
       protocol === "TCP" ? await TcpListener.open(this, at, relay) : await UdpListener.open(this, at, udp);
-    this.#runtime.setListening(protocol, at, true);
-    return {
-      at,
-      close: () => {
-        this.#runtime.setListening(protocol, at, false);
-        return listener.close();
-      },
+    listening.add(placeKey(protocol, at));
+    const close = (): Promise<void> => {
+      listening.delete(placeKey(protocol, at));
+      return listener.close();
     };
+    return { at, close };
   }
 }
 
@@ -249,21 +238,21 @@ export class FrontendTable {
       if (ids.size === 0) this.#idsByService.delete(key);
       else this.#idsByService.set(key, ids);
     }
-    const changed = new Set<ServedFrontend>();
+    const changed: ServedFrontend[] = [];
     for (const id of lost) {
       const known = this.#frontends.get(id);
       if (desired.has(id) || known === undefined) continue;
       known.isPlanned = false;
-      changed.add(known);
+      changed.push(known);
     }
     for (const [id, { frontend, owner }] of desired) {
       const known = this.#frontends.get(id);
       const served = known ?? new ServedFrontend(id, frontend, owner, this.#senders, this.#runtime);
       known?.update(frontend, owner);
       this.#frontends.set(id, served);
-      changed.add(served);
+      changed.push(served);
     }
-    return [...changed];
+    return changed;
   }
 
   /** Forgets a frontend that is no longer in any plan. */

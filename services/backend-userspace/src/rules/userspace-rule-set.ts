@@ -32,7 +32,6 @@ export class UserspaceRuleSet implements RuleSet {
   readonly #options: UserspaceRuleSetOptions;
   readonly #senders = new Senders();
   readonly #table: FrontendTable;
-  #plan: FamilyPlan | undefined;
 
   constructor(options: UserspaceRuleSetOptions) {
     this.#options = options;
@@ -84,8 +83,9 @@ export class UserspaceRuleSet implements RuleSet {
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
-    this.#plan = plan;
-    const isNodeChanged = this.#useNode(plan);
+    const localAddresses = this.#options.localAddresses()[this.family];
+    this.#senders.update(plan.node, localAddresses);
+    const isNodeChanged = this.#options.entry.useNode({ plan: plan.node, localAddresses });
     const keys = touched === "all" ? new Set([...plan.keys(), ...this.#table.keys]) : touched;
     const changed = this.#table.update(plan, keys);
     const isAll = touched === "all" || isNodeChanged;
@@ -95,8 +95,6 @@ export class UserspaceRuleSet implements RuleSet {
   }
 
   async repair(): Promise<RuleChange> {
-    if (this.#plan === undefined) throw new Error("repair before the first sync");
-    this.#useNode(this.#plan);
     const repaired = await this.#options.entry.repair();
     return this.#apply([...this.#table.all], "full", undefined, repaired);
   }
@@ -116,13 +114,6 @@ export class UserspaceRuleSet implements RuleSet {
     });
     for (const frontend of this.#table.all) frontend.close();
     runtime.remove(this);
-  }
-
-  /** Applies the node's addresses. Returns whether listeners must move. */
-  #useNode(plan: FamilyPlan): boolean {
-    const localAddresses = this.#options.localAddresses()[this.family];
-    this.#senders.update(plan.node, localAddresses);
-    return this.#options.entry.useNode({ plan: plan.node, localAddresses });
   }
 
   async #apply(
@@ -174,10 +165,8 @@ export class UserspaceRuleSet implements RuleSet {
    */
   #requireListener(failed: readonly string[]): void {
     if (failed.length === 0 || this.socketCount > 0 || this.#isOtherFamilyOnly()) return;
-    throw new BackendUserspaceError(
-      "NOTHING_LISTENS",
-      `none of ${failed.length} frontends could be opened, the first because of ${failed[0]}`,
-    );
+    const text = `none of ${failed.length} frontends could be opened, the first because of ${failed[0]}`;
+    throw new BackendUserspaceError("NOTHING_LISTENS", text);
   }
 
   /** Whether the node has addresses of the other family only. Then, as with kube-proxy, that family alone is served. */

@@ -3,14 +3,8 @@ import type { Log } from "@kpng/process/log.ts";
 import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
-import type { FlowLimits, UdpContext, UdpListener } from "../listen/udp-listener.ts";
-import {
-  type Connection,
-  type ConnectionLimits,
-  ReadGarbage,
-  RelayBuffers,
-  type RelayContext,
-} from "../relay/connection.ts";
+import type { FlowLimits, UdpContext } from "../listen/udp-listener.ts";
+import { type ConnectionLimits, ReadGarbage, RelayBuffers, type RelayContext } from "../relay/connection.ts";
 import {
   type GivenLimits,
   limitsFor,
@@ -53,29 +47,25 @@ export class UserspaceRuntime {
   readonly relay: RelayContext;
   readonly udp: UdpContext;
   readonly log: Log;
-  readonly #connections = new Set<Connection>();
-  readonly #udpListeners = new Set<UdpListener>();
-  /** Places with a listener. *Shape:* `TCP 192.0.2.1 20173`. */
-  readonly #listening = new Set<string>();
+  /** Places with an open listener, by {@link placeKey}. */
+  readonly listening = new Set<string>();
   readonly #families: ListenersOfFamily[] = [];
   readonly #openFiles = readOpenFilesLimit();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
     const limits = this.#limits(settings);
-    const connections = new TrafficLimit(limits.connections);
-    const flows = new TrafficLimit(limits.flows);
+    const [connections, flows] = [new TrafficLimit(limits.connections), new TrafficLimit(limits.flows)];
     this.settings = settings;
     this.log = log;
-    const [buffers, garbage] = [new RelayBuffers(), new ReadGarbage()];
-    this.relay = { limit: connections, open: this.#connections, buffers, garbage };
-    this.udp = { limit: flows, listeners: this.#udpListeners };
+    this.relay = { limit: connections, open: new Set(), buffers: new RelayBuffers(), garbage: new ReadGarbage() };
+    this.udp = { limit: flows, listeners: new Set() };
     registerTrafficMetrics(metrics, {
       table: this.table,
       connections,
       flows,
       closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),
-      openSockets: () => this.#listening.size,
+      openSockets: () => this.listening.size,
     });
   }
 
@@ -85,19 +75,13 @@ export class UserspaceRuntime {
     const { tcp, udp, sweepMs } = this.settings;
     this.#timer ??= setInterval(() => {
       const nowMs = performance.now();
-      for (const connection of this.#connections) connection.sweep(tcp, nowMs);
-      for (const listener of this.#udpListeners) listener.sweep(udp, nowMs);
+      for (const connection of this.relay.open) connection.sweep(tcp, nowMs);
+      for (const listener of this.udp.listeners) listener.sweep(udp, nowMs);
     }, sweepMs).unref();
   }
 
-  /** Records that the listener at a place is open, or is closed. */
-  setListening(protocol: Protocol, place: EndpointAddress, isListening: boolean): void {
-    if (isListening) this.#listening.add(keyOf(protocol, place));
-    else this.#listening.delete(keyOf(protocol, place));
-  }
-
   isListening(protocol: Protocol, place: EndpointAddress): boolean {
-    return this.#listening.has(keyOf(protocol, place));
+    return this.listening.has(placeKey(protocol, place));
   }
 
   /** Adapts default limits to the number of descriptors that are not used by listeners. */
@@ -108,7 +92,7 @@ export class UserspaceRuntime {
   }
 
   #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
-    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, settings);
+    return limitsFor({ openFiles: this.#openFiles - this.listening.size, memoryBytes: readMemoryLimit() }, settings);
   }
 
   /**
@@ -138,9 +122,11 @@ export class UserspaceRuntime {
     this.#families.splice(this.#families.indexOf(family), 1);
     if (this.#families.length > 0) return;
     clearInterval(this.#timer);
-    for (const connection of this.#connections) connection.reset("stopped");
-    for (const listener of this.#udpListeners) void listener.close("stopped");
+    for (const connection of this.relay.open) connection.reset("stopped");
+    for (const listener of this.udp.listeners) void listener.close("stopped");
   }
 }
 
-const keyOf = (protocol: Protocol, { address, port }: EndpointAddress): string => `${protocol} ${address} ${port}`;
+/** Identifies a place with a listener. *Shape:* `TCP 192.0.2.1 20173`. */
+export const placeKey = (protocol: Protocol, { address, port }: EndpointAddress): string =>
+  `${protocol} ${address} ${port}`;
