@@ -54,8 +54,6 @@ export const conntrackOptions: readonly OptionSpec[] = [
   },
 ];
 
-const folder = "net/netfilter";
-
 /** Value that a kernel setting should have. */
 interface KernelSetting {
   /** *Shape:* `net/netfilter/nf_conntrack_max`. */
@@ -78,22 +76,22 @@ const maxOfAllCpus = 1_048_576;
  */
 export function desiredSettings(options: ParsedOptions, cpuCount: number): readonly KernelSetting[] {
   const seconds = (name: string): number => Math.floor(Number(options[name] ?? 0) / 1_000);
-  const exact = (name: string, value: number): KernelSetting => ({
-    name: `${folder}/${name}`,
-    value,
-    isMinimum: false,
-  });
   const perCore = Number(options.conntrackMaxPerCore ?? 0);
   const max =
     perCore === 0 ? 0 : Math.max(Math.min(perCore * cpuCount, maxOfAllCpus), Number(options.conntrackMin ?? 0));
-  const settings: readonly KernelSetting[] = [
-    { name: `${folder}/nf_conntrack_max`, value: max, isMinimum: true },
-    exact("nf_conntrack_tcp_timeout_established", seconds("conntrackTcpTimeoutEstablished")),
-    exact("nf_conntrack_tcp_timeout_close_wait", seconds("conntrackTcpTimeoutCloseWait")),
-    exact("nf_conntrack_tcp_be_liberal", options.conntrackTcpBeLiberal === true ? 1 : 0),
-    exact("nf_conntrack_udp_timeout", seconds("conntrackUdpTimeout")),
-    exact("nf_conntrack_udp_timeout_stream", seconds("conntrackUdpTimeoutStream")),
-  ];
+  const values = {
+    nf_conntrack_max: max,
+    nf_conntrack_tcp_timeout_established: seconds("conntrackTcpTimeoutEstablished"),
+    nf_conntrack_tcp_timeout_close_wait: seconds("conntrackTcpTimeoutCloseWait"),
+    nf_conntrack_tcp_be_liberal: options.conntrackTcpBeLiberal === true ? 1 : 0,
+    nf_conntrack_udp_timeout: seconds("conntrackUdpTimeout"),
+    nf_conntrack_udp_timeout_stream: seconds("conntrackUdpTimeoutStream"),
+  };
+  const settings = Object.entries(values).map(([name, value]) => ({
+    name: `net/netfilter/${name}`,
+    value,
+    isMinimum: name === "nf_conntrack_max",
+  }));
   return settings.filter(({ value }) => value > 0);
 }
 

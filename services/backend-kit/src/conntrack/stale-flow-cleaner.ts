@@ -158,8 +158,7 @@ export class StaleFlowCleaner {
     const { families } = this.#options;
     const isConcerned = this.#concernsUdp(view, changed);
     if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
-    const listeners = this.#options.listeners?.();
-    const present = this.#udpFrontends(view, listeners);
+    const present = this.#udpFrontends(view);
     const now = new Set([...present.keys()].filter((frontend) => families.includes(familyOfFrontend(frontend))));
     this.#gone = this.#gone.union(this.#present).difference(now);
     this.#present = now;
@@ -168,9 +167,11 @@ export class StaleFlowCleaner {
     let deletedCount = 0;
     try {
       for (const family of [...this.#due].filter((one) => inForce.includes(one))) {
-        if (this.#hasFrontends(family)) deletedCount += await this.#cleanFamily(family, request, present, signal);
+        const isOfFamily = (frontend: FrontendKey): boolean => familyOfFrontend(frontend) === family;
+        const hasFrontends = [...this.#present, ...this.#gone].some(isOfFamily);
+        if (hasFrontends) deletedCount += await this.#cleanFamily(family, request, present, signal);
         this.#due.delete(family);
-        this.#gone = new Set([...this.#gone].filter((frontend) => familyOfFrontend(frontend) !== family));
+        this.#gone = new Set([...this.#gone].filter((frontend) => !isOfFamily(frontend)));
       }
     } catch (error) {
       // This process is ending, and its successor examines the whole table when it starts.
@@ -182,22 +183,16 @@ export class StaleFlowCleaner {
   }
 
   #concernsUdp(view: NodeView, changed: ReadonlySet<ServiceKey> | "all"): boolean {
-    const hasUdp = (service: ServiceView | undefined): boolean => this.#hasUdp(service);
-    if (changed === "all") return this.#udpServices.size > 0 || [...view.services.values()].some(hasUdp);
-    for (const key of changed) if (this.#udpServices.has(key) || hasUdp(view.services.get(key))) return true;
-    return false;
+    const keys = changed === "all" ? [...this.#udpServices, ...view.services.keys()] : [...changed];
+    return keys.some((key) => this.#udpServices.has(key) || this.#hasUdp(view.services.get(key)));
   }
 
   #hasUdp(service: ServiceView | undefined): boolean {
     return hasUdpFrontend(service, this.#options.servesWholeAddresses === true);
   }
 
-  #udpFrontends(view: NodeView, listeners: UdpListeners | undefined): Frontends["present"] {
-    return udpFrontends(view, listeners, this.#options.servesWholeAddresses === true);
-  }
-
-  #hasFrontends(family: Family): boolean {
-    return [...this.#present, ...this.#gone].some((frontend) => familyOfFrontend(frontend) === family);
+  #udpFrontends(view: NodeView): Frontends["present"] {
+    return udpFrontends(view, this.#options.listeners?.(), this.#options.servesWholeAddresses === true);
   }
 
   async #cleanFamily(
@@ -212,13 +207,10 @@ export class StaleFlowCleaner {
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.set(groupOf(flow), flow), signal);
     // New rules may have been installed during the search; flows that began under them must stay.
     const latest = this.#newest ?? view;
-    const listeners = this.#options.listeners?.();
-    const isSame = latest === view;
-    const current = isSame ? frontends : { ...frontends, listeners, present: this.#udpFrontends(latest, listeners) };
-    const count = await this.#tool.deleteUdp(
-      [...stale.values()].filter((flow) => isStale(flow, current)),
-      signal,
-    );
+    const newer = () => ({ listeners: this.#options.listeners?.(), present: this.#udpFrontends(latest) });
+    const current = latest === view ? frontends : { ...frontends, ...newer() };
+    const groups = [...stale.values()].filter((flow) => isStale(flow, current));
+    const count = await this.#tool.deleteUdp(groups, signal);
     const elapsedMs = performance.now() - startMs;
     const labels = { ip_family: familyLabels[family] };
     this.#metrics.deleted.inc(labels, count);

@@ -268,7 +268,7 @@ const maxOutputBytes = 1024 * 1024 * 1024;
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
   return {
     async visitUdp(family, visit, signal) {
-      await run(program, ["-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
+      await run([program, "-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
         const flow = parseFlow(line);
         if (flow !== undefined) visit(flow);
       });
@@ -281,16 +281,16 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
       };
       const commands = groups.map(deletionArguments);
       const text = commands.map((words) => `${words.join(" ")}\n`).join("");
-      const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
+      const exitCode = await run([program, "-R", "-"], text, signal, countLine, [0, unknownOption]);
       if (exitCode === 0) return count;
       // Exit status 1 means that nothing matched, because the flow has timed out in the meantime.
-      for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
+      for (const words of commands) await run([program, ...words], "", signal, countLine, [0, 1]);
       return count;
     },
   };
 }
 
-const familyName: Readonly<Record<Family, string>> = { v4: "ipv4", v6: "ipv6" };
+const familyName = { v4: "ipv4", v6: "ipv6" } as const;
 
 function deletionArguments(flow: UdpFlow): readonly string[] {
   const { family, destination, destinationPort, replySource, replySourcePort } = flow;
@@ -305,13 +305,13 @@ function deletionArguments(flow: UdpFlow): readonly string[] {
  * CONNTRACK_FAILED.
  */
 async function run(
-  program: string,
-  args: readonly string[],
+  command: readonly string[],
   stdin: string,
   signal: AbortSignal,
   onLine: (line: string) => void,
   goodExits: readonly number[] = [0],
 ): Promise<number> {
+  const [program, option] = command;
   let partialLine = "";
   const takeText = (text: string): void => {
     const lines = (partialLine + text).split("\n");
@@ -319,11 +319,11 @@ async function run(
     for (const line of lines) onLine(line);
   };
   const options = { timeoutMs, stdin, stdout: takeText, signal, env: toolEnvironment(), maxOutputBytes };
-  const end = await runProgram([program, ...args], options);
+  const end = await runProgram(command, options);
   if (partialLine !== "") onLine(partialLine);
   if (end.kind === "exited" && goodExits.includes(end.exitCode)) return end.exitCode;
   if (end.kind !== "not-started") {
-    const text = `${program} ${args[0]} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
+    const text = `${program} ${option} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
     throw new BackendError("CONNTRACK_FAILED", text);
   }
   const isMissing = end.cause.code === "ENOENT";

@@ -13,11 +13,12 @@ export interface ProxyHealthOptions {
   readonly families: readonly Family[];
   /** Time within which a change must be applied, in milliseconds. Default 60 000, twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
-  /** Duration after which a sync counts as hanging, in milliseconds. Default 600 000, longer than any real sync. */
-  readonly stuckMs?: number | undefined;
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
+
+/** Duration after which a sync counts as hanging, in milliseconds; longer than any real sync. */
+const stuckMs = 600_000;
 
 interface FamilyHealth {
   /** Arrival time of the oldest change that is not yet in force; undefined if all changes are. */
@@ -106,10 +107,7 @@ export class ProxyHealth implements SyncObserver {
   }
 
   succeeded(_update: SyncUpdate): void {
-    for (const family of this.#families.values()) {
-      family.updatedMs = this.#nowMs();
-      family.isDone = true;
-    }
+    for (const family of this.#families.keys()) this.setInForce(family);
     this.#ended();
   }
 
@@ -126,11 +124,6 @@ export class ProxyHealth implements SyncObserver {
     this.#runningSinceMs = undefined;
   }
 
-  /** True if all families are healthy; see `isFamilyHealthy`. */
-  get isHealthy(): boolean {
-    return [...this.#families.keys()].every((family) => this.isFamilyHealthy(family));
-  }
-
   /**
    * False if a change has waited too long. True before the first sync has succeeded, unless `requireFirstSync` was
    * called.
@@ -142,11 +135,12 @@ export class ProxyHealth implements SyncObserver {
   #fault(name: Family): string | undefined {
     const family = this.#families.get(name);
     if (family === undefined) return undefined;
+    const { lateMs = 60_000 } = this.#options;
     const { pendingMs, updatedMs } = family;
     if (updatedMs === undefined) {
       return this.#needsFirstSync ? `${familyLabels[name]}: nothing is served yet` : undefined;
     }
-    if (pendingMs === undefined || this.#nowMs() - pendingMs < this.#lateMs) return undefined;
+    if (pendingMs === undefined || this.#nowMs() - pendingMs < lateMs) return undefined;
     return `${familyLabels[name]}: a change was not applied in time`;
   }
 
@@ -162,20 +156,20 @@ export class ProxyHealth implements SyncObserver {
   /** Answer to `/livez`. */
   livez(): HealthAnswer {
     const runningMs = this.#runningSinceMs === undefined ? 0 : this.#nowMs() - this.#runningSinceMs;
-    const isOk = runningMs < (this.#options.stuckMs ?? 600_000);
-    return {
-      isOk,
-      body: this.#body(isOk, {}, isOk ? "" : `a sync has been running for ${Math.round(runningMs / 1_000)} s`),
-    };
+    const isOk = runningMs < stuckMs;
+    const reason = isOk ? "" : `a sync has been running for ${Math.round(runningMs / 1_000)} s`;
+    return { isOk, body: this.#body(isOk, {}, reason) };
   }
 
   #body(isOk: boolean, fields: Readonly<Record<string, unknown>>, reason: string): HealthAnswer["body"] {
     const nowMs = this.#nowMs();
-    const updated = [...this.#families].filter(([, { updatedMs }]) => updatedMs !== undefined);
-    const lastMs = Math.max(...updated.map(([, { updatedMs = 0 }]) => updatedMs));
+    const updated = [...this.#families].flatMap(([family, { updatedMs }]) =>
+      updatedMs === undefined ? [] : [{ family, updatedMs }],
+    );
+    const lastMs = Math.max(...updated.map(({ updatedMs }) => updatedMs));
     // Go's zero time, which kube-proxy uses for "never".
     const lastUpdated = updated.length === 0 ? "0001-01-01T00:00:00Z" : iso(lastMs);
-    const status = updated.map(([family, { updatedMs = 0 }]) => [
+    const status = updated.map(({ family, updatedMs }) => [
       familyLabels[family],
       { lastUpdated: iso(updatedMs), healthy: this.isFamilyHealthy(family) },
     ]);
@@ -184,14 +178,10 @@ export class ProxyHealth implements SyncObserver {
       lastUpdated: isOk ? iso(nowMs) : lastUpdated,
       currentTime: iso(nowMs),
       ...fields,
-      healthy: this.isHealthy,
+      healthy: [...this.#families.keys()].every((family) => this.isFamilyHealthy(family)),
       ...(updated.length === 0 ? {} : { status: Object.fromEntries(status) }),
       ...(reason === "" ? {} : { reason }),
     };
-  }
-
-  get #lateMs(): number {
-    return this.#options.lateMs ?? 60_000;
   }
 
   #nowMs(): number {

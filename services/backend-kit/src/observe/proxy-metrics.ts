@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { ChangeCounts, SyncMode, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
+import type { ChangeCounts, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 /** Options of {@link ProxyMetrics}. */
 export interface ProxyMetricsOptions {
@@ -30,29 +30,21 @@ export class ProxyMetrics implements SyncObserver {
   constructor(options: ProxyMetricsOptions) {
     this.#options = options;
     this.#metrics = createMetrics(options.registry);
-    this.#registerNoLocalEndpoints(options.registry);
-  }
-
-  /**
-   * The ports are counted when the metrics are read, because counting after each sync would cost as much as a small
-   * sync.
-   */
-  #registerNoLocalEndpoints(registry: Registry): void {
-    const counts = () => {
-      const view = this.#view;
-      if (view === undefined) return [];
-      return this.#families.map((family) => ({ family, ...countNoLocalEndpoints(view, family) }));
-    };
+    const view = () => this.#view;
     new Gauge({
       name: `${prefix}proxy_rules_no_local_endpoints_total`,
       help: "Number of services with a Local traffic policy and no endpoints",
       labelNames: ["traffic_policy", "ip_family"] as const,
-      registers: [registry],
+      registers: [options.registry],
+      // Ports are counted when the metrics are read: after each sync, that would cost as much as a small sync.
       collect() {
-        for (const { family, internal, external } of counts()) {
-          const ip_family = familyLabels[family];
-          this.set({ ip_family, traffic_policy: "internal" }, internal);
-          this.set({ ip_family, traffic_policy: "external" }, external);
+        const newest = view();
+        if (newest === undefined) return;
+        for (const family of options.families) {
+          const counts = countNoLocalEndpoints(newest, family);
+          for (const traffic_policy of ["internal", "external"] as const) {
+            this.set({ ip_family: familyLabels[family], traffic_policy }, counts[traffic_policy]);
+          }
         }
       },
     });
@@ -78,9 +70,16 @@ export class ProxyMetrics implements SyncObserver {
   }
 
   succeeded({ view, mode, arrival }: SyncUpdate, { startedAtMs, endedAtMs }: SyncTimes): void {
+    const { sync, fullSync, partialSync, lastSync, networkProgramming } = this.#metrics;
+    const seconds = (endedAtMs - startedAtMs) / 1_000;
     for (const family of this.#families) {
-      this.#observeSync(family, mode, endedAtMs - startedAtMs);
-      for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) this.#observeProgrammed(family, triggeredAtMs);
+      const labels = { ip_family: familyLabels[family] };
+      sync.observe(labels, seconds);
+      (mode === "full" ? fullSync : partialSync).observe(labels, seconds);
+      lastSync.set(labels, this.#nowSeconds());
+      for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) {
+        networkProgramming.observe(labels, Math.max(0, this.#nowSeconds() - triggeredAtMs / 1_000));
+      }
     }
     this.#view = view;
   }
@@ -92,20 +91,6 @@ export class ProxyMetrics implements SyncObserver {
   #addPending({ services, endpoints }: ChangeCounts): void {
     this.#metrics.serviceChangesPending.inc(services);
     this.#metrics.endpointChangesPending.inc(endpoints);
-  }
-
-  /** Records a successful sync of one family. */
-  #observeSync(family: Family, mode: SyncMode, elapsedMs: number): void {
-    const labels = { ip_family: familyLabels[family] };
-    this.#metrics.sync.observe(labels, elapsedMs / 1_000);
-    (mode === "full" ? this.#metrics.fullSync : this.#metrics.partialSync).observe(labels, elapsedMs / 1_000);
-    this.#metrics.lastSync.set(labels, this.#nowSeconds());
-  }
-
-  /** Records that the rules now contain a change made at `triggeredAtMs` (milliseconds since 1970). */
-  #observeProgrammed(family: Family, triggeredAtMs: number): void {
-    const seconds = Math.max(0, this.#nowSeconds() - triggeredAtMs / 1_000);
-    this.#metrics.networkProgramming.observe({ ip_family: familyLabels[family] }, seconds);
   }
 
   get #families(): readonly Family[] {
@@ -173,24 +158,15 @@ function createMetrics(registry: Registry) {
 }
 
 /**
- * Number of service ports whose traffic this node drops, because their policy is Local and all endpoints are elsewhere.
- */
-interface NoLocalEndpoints {
-  readonly internal: number;
-  readonly external: number;
-}
-
-/**
- * Counts the service ports of one IP family whose traffic this node drops. Ports without any usable endpoint in the
- * cluster do not count: they are rejected, not dropped.
+ * Counts the service ports of one IP family whose traffic this node drops, because their policy is Local and all
+ * endpoints are elsewhere. Ports without any usable endpoint in the cluster do not count: they are rejected, not dropped.
  *
  * *Source:* kube-proxy `iptables/proxier.go`, serviceNoLocalEndpointsTotal…
  *
  * Pure; O(Services + endpoints of Services with a policy Local).
  */
-export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEndpoints {
-  let internal = 0;
-  let external = 0;
+export function countNoLocalEndpoints(view: NodeView, family: Family) {
+  const counts = { internal: 0, external: 0 };
   for (const service of view.services.values()) {
     const { internalTrafficPolicy, externalTrafficPolicy, clusterIPs, ports } = service.service;
     const isInternal = internalTrafficPolicy === "Local";
@@ -198,11 +174,11 @@ export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEn
     if (!(isInternal || isExternal) || (clusterIPs?.[family].length ?? 0) === 0) continue;
     for (const [index, port] of ports.entries()) {
       if (!isUsableOnlyElsewhere(service, port, index, family)) continue;
-      if (isInternal) internal++;
-      if (isExternal) external++;
+      if (isInternal) counts.internal++;
+      if (isExternal) counts.external++;
     }
   }
-  return { internal, external };
+  return counts;
 }
 
 function isUsableOnlyElsewhere(service: ServiceView, port: ServicePort, index: number, family: Family): boolean {

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { compareText } from "@kpng/model/collections.ts";
 import { assertNever } from "@kpng/model/narrowing.ts";
 import type { NodeView, ServiceItem, ServiceView, ViewChange, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
@@ -56,7 +57,7 @@ export class ViewState {
     if (isReset) for (const key of before.services.keys()) if (!staged.services.has(key)) compare(key, undefined);
     const view = {
       nodeName: before.nodeName,
-      node: sameValue(before.node, staged.node) ? before.node : staged.node,
+      node: staged.node && reuse(before.node, staged.node),
       services: differences.size === 0 ? before.services : before.services.with(differences),
     };
     const touched = new Set(differences.keys());
@@ -179,34 +180,7 @@ function toView({ item, endpoints }: StagedService, previous: ServiceView | unde
   return { service, ...(portHasEndpoints === undefined ? {} : { portHasEndpoints }), endpoints: merged };
 }
 
+/** Both values come from the same decoder, so that equal ones have the same fields. */
 function reuse<Value>(before: Value | undefined, after: Value): Value {
-  return before !== undefined && sameValue(before, after) ? before : after;
-}
-
-/**
- * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal.
- *
- * The order of an object's fields does not matter, and an undefined field equals an absent one, unlike in
- * `isDeepStrictEqual` of Node.js.
- */
-function sameValue(a: unknown, b: unknown): boolean {
-  if (a === b) return true;
-  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
-  if (Array.isArray(a) || Array.isArray(b)) {
-    return (
-      Array.isArray(a) &&
-      Array.isArray(b) &&
-      a.length === b.length &&
-      a.every((item, index) => sameValue(item, b[index]))
-    );
-  }
-  const left = new Map(Object.entries(a).filter(isDefined));
-  const right = Object.entries(b).filter(isDefined);
-  return (
-    left.size === right.length && right.every(([name, value]) => left.has(name) && sameValue(left.get(name), value))
-  );
-}
-
-function isDefined([, value]: [string, unknown]): boolean {
-  return value !== undefined;
+  return before !== undefined && isDeepStrictEqual(before, after) ? before : after;
 }
