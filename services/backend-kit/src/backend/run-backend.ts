@@ -172,22 +172,10 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const exitStatusIsResult = backend.exitStatusIsResult?.(options) === true;
   const api = String(options.api);
   const follow = readFollowOptions(options);
-  const transport = dialWatchers({
-    api,
-    tls,
-    token,
-    maxMessageBytes: follow.maxMessageBytes,
-    log,
-  });
   const context = {
-    transport,
-    watcher: api,
-    log,
-    health,
-    metrics,
-    tracing,
-    proxyHealth,
+    ...{ log, health, metrics, tracing, proxyHealth, watcher: api },
     ...follow,
+    transport: dialWatchers({ api, tls, token, maxMessageBytes: follow.maxMessageBytes, log }),
     inspectSocket: exitStatusIsResult ? undefined : follow.inspectSocket,
   };
   // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which already uses these

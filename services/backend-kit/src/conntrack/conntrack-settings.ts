@@ -95,7 +95,6 @@ export function desiredSettings(options: ParsedOptions, cpuCount: number): reado
   return settings.filter(({ value }) => value > 0);
 }
 
-/** Options of {@link applySettings}. */
 interface ApplyOptions {
   readonly sysctls: Sysctls;
   readonly log: Log;

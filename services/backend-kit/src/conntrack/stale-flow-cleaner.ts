@@ -21,7 +21,6 @@ import {
   udpFrontends,
 } from "./udp-flows.ts";
 
-/** Options of {@link StaleFlowCleaner}. */
 interface StaleFlowCleanerOptions {
   readonly log: Log;
   readonly metrics: Registry;

@@ -33,17 +33,14 @@ export interface Frontends {
  */
 export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): boolean {
   const { destination, destinationPort, family, replySource, replySourcePort } = flow;
-  const keys = [ipFrontend(destination, destinationPort)];
-  const nodePort = nodePortFrontend(family, destinationPort);
-  if ((frontends.present.has(nodePort) || frontends.gone.has(nodePort)) && frontends.isNodePortAddress(destination)) {
-    keys.push(nodePort);
-  }
+  const isKnown = (key: FrontendKey): boolean => frontends.present.has(key) || frontends.gone.has(key);
   // An address of the node may also be an external IP; then the endpoints of both frontends are valid.
-  let known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
+  let known = [ipFrontend(destination, destinationPort)].filter(isKnown);
+  const nodePort = nodePortFrontend(family, destinationPort);
+  if (isKnown(nodePort) && frontends.isNodePortAddress(destination)) known.push(nodePort);
   // A whole address gets what the frontends of ports leave, except at addresses of the node.
   const whole = wholeFrontend(destination);
-  const isWhole = known.length === 0 && (frontends.present.has(whole) || frontends.gone.has(whole));
-  if (isWhole && !frontends.isNodePortAddress(destination)) {
+  if (known.length === 0 && isKnown(whole) && !frontends.isNodePortAddress(destination)) {
     if (frontends.present.get(whole)?.has(`${replySource} *`) === true) return replySourcePort !== destinationPort;
     known = [whole];
   }

@@ -103,7 +103,7 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
     yield { Ref: { Set: SetName.NodesSet, Path: node.name }, Bytes: toBinary(NodeSchema, encodeNode(node)) };
   }
   for (const [path, { service, portHasEndpoints, endpoints }] of services) {
-    const extension = portHasEndpoints === undefined ? undefined : { portHasEndpoints };
+    const extension = portHasEndpoints && { portHasEndpoints };
     const bytes = toBinary(ServiceSchema, encodeService(service, extension));
     yield { Ref: { Set: SetName.ServicesSet, Path: path }, Bytes: bytes };
     for (const endpoint of endpoints) {
@@ -194,19 +194,16 @@ function parsePosition(field: unknown): Position | undefined {
   return { source, services, slices, nodes, current: { services, slices, nodes } };
 }
 
-/** A view loaded from disk. */
-interface LoadedView {
-  readonly update: ViewUpdate;
-  readonly savedAt: string;
-}
-
 /**
  * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. After a reboot, the returned view
  * omits the endpoints on this node, whose pods are gone or have new addresses.
  *
  * Errors: STATE_FILE if the file is invalid or belongs to another node. The file is not removed.
  */
-export async function loadView(place: ViewPlace, bootId = readBootId()): Promise<LoadedView | undefined> {
+export async function loadView(
+  place: ViewPlace,
+  bootId = readBootId(),
+): Promise<{ readonly update: ViewUpdate; readonly savedAt: string } | undefined> {
   const { nodeName } = place;
   const path = viewPath(place);
   const saved = await readViewFile(path);

@@ -13,7 +13,6 @@ import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { loadView, readBootId, type ViewPlace, viewPath, writeViewFile } from "./view-file.ts";
 
-/** Options of {@link ViewKeeper}. */
 interface ViewKeeperOptions extends ViewPlace {
   readonly log: Log;
   readonly metrics: Registry;

@@ -37,13 +37,16 @@ function balanced(healthCheckNodePort: number, local: readonly string[] = [], na
 async function run(steps: (parts: Parts) => Promise<void>): Promise<void> {
   const { log, lines } = createReadableLog();
   const metrics = new Registry();
-  const state = { isHealthy: true };
+  const state: Parts["state"] = { isHealthy: true, failures: [] };
   const waits = new Mailbox<() => void>();
   const stop = new AbortController();
   const servers = new HealthCheckServers({
     log,
     metrics,
     isProxyHealthy: () => state.isHealthy,
+    onFailures: (reasons) => {
+      state.failures = reasons;
+    },
     wait: (_ms, signal) => {
       const gate = createGate();
       signal.addEventListener("abort", () => gate.open());
@@ -64,7 +67,7 @@ interface Parts {
   readonly servers: HealthCheckServers;
   readonly lines: readonly Record<string, unknown>[];
   readonly metrics: Registry;
-  readonly state: { isHealthy: boolean };
+  readonly state: { isHealthy: boolean; failures: readonly string[] };
   /** Each `next()` resolves at the wait before a retry, with a function that ends the wait. */
   readonly waits: Mailbox<() => void>;
 }
@@ -157,7 +160,7 @@ test("a port that another program uses is logged once, counted, and opened when 
   }));
 
 test("an address that cannot be bound does not close the port on the other addresses", () =>
-  run(async ({ servers, lines, metrics }) => {
+  run(async ({ servers, lines, metrics, state }) => {
     const port = await freePort();
     // Reserved for documentation, so no machine has it.
     const addresses = () => ({ ...local, v4: { kind: "listed", addresses: ["192.0.2.1", "127.0.0.1"] } }) as const;
@@ -166,19 +169,19 @@ test("an address that cannot be bound does not close the port on the other addre
     }
     expect(await ask(port)).toMatchObject({ status: 200 });
     expect(lines).toMatchObject([{ msg: "cannot open health-check node port: trying again", host: "192.0.2.1", port }]);
-    expect(servers.failures).toEqual([expect.stringContaining(`192.0.2.1 port ${port}: `)]);
+    expect(state.failures).toEqual([expect.stringContaining(`192.0.2.1 port ${port}: `)]);
     expect(await metrics.metrics()).toContain("health_checks_not_listening 1\n");
   }));
 
 test("a link-local address gets no listener, because it cannot be bound without a zone", () =>
-  run(async ({ servers, lines }) => {
+  run(async ({ servers, lines, state }) => {
     const port = await freePort();
     const addresses = () => ({ ...local, v6: { kind: "listed", addresses: ["fe80::1", "::1"] } }) as const;
     const { service: v4 } = balanced(port);
     const dual = { ...v4, clusterIPs: { v4: ["10.96.0.1"], v6: ["fd00::1"] } };
     await servers.sync({ view: view([{ service: dual, endpoints: [] }]), addresses });
     expect(await ask(port, undefined, "::1")).toMatchObject({ status: 503 });
-    expect([servers.failures, lines]).toEqual([[], []]);
+    expect([state.failures, lines]).toEqual([[], []]);
   }));
 
 test("an address that the node gains later answers without a new view", () =>

@@ -19,7 +19,10 @@ interface HealthCheckServersOptions {
   readonly metrics: Registry;
   /** Value of `serviceProxyHealthy` for a family; called at each request. */
   readonly isProxyHealthy: (family: Family) => boolean;
-  /** Called after each attempt, with the reasons why addresses cannot be bound; the list is empty if all are bound. */
+  /**
+   * Called after each attempt, with the reasons why addresses cannot be bound; the list is empty if all are bound.
+   * *Shape:* `192.0.2.1 port 31000: …`.
+   */
   readonly onFailures?: ((reasons: readonly string[]) => void) | undefined;
   /**
    * Time between two attempts to open ports that another program occupied, or ports at new addresses of the node, in
@@ -114,12 +117,6 @@ export class HealthCheckServers {
     });
   }
 
-  /** Reasons why ports cannot be opened, one per address and port. *Shape:* `192.0.2.1 port 31000: …`. */
-  get failures(): readonly string[] {
-    const failing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
-    return failing.map(({ host, port, failure }) => `${host} port ${port}: ${failure}`);
-  }
-
   /** Keeps trying to open missing ports until `signal` aborts, and then closes all servers. */
   async run(signal: AbortSignal): Promise<void> {
     const { retryMs = 1_000, wait = waitMs } = this.#options;
@@ -154,7 +151,7 @@ export class HealthCheckServers {
     for (const listener of this.#listeners.values()) if (listener.server === undefined) await this.#open(listener);
     const missing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
     this.#missing.set(new Set(missing.map(({ check }) => check)).size);
-    this.#options.onFailures?.(this.failures);
+    this.#options.onFailures?.(missing.map(({ host, port, failure }) => `${host} port ${port}: ${failure}`));
   }
 
   #desiredListeners(): ReadonlyMap<string, Listener> {

@@ -15,7 +15,6 @@ import { serveOnSocket } from "@kpng/process/connection/serve-on-socket.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
-/** Options of {@link BackendInspection}. */
 interface BackendInspectionOptions {
   /** Name and version of the program. */
   readonly program: { readonly name: string; readonly version: string };
@@ -149,20 +148,15 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
   });
 }
 
-/** The parts of an inspection that is ready to run. */
-interface ServedInspection {
-  /** The observer to register with the sync loop. */
-  readonly observer: BackendInspection;
-  /** The task that serves the socket. Errors: LISTEN_FAILED. */
-  readonly task: Task;
-}
-
 /**
  * Returns a task that serves the inspection of a backend on a unix socket (`--inspect-socket`), with gRPC and Connect
  * over HTTP/2, and the observer that supplies its answers. Only the socket's owner and group may connect, because the
- * rules of a node are not public.
+ * rules of a node are not public. Errors of the task: LISTEN_FAILED.
  */
-export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
+export function serveInspection(
+  path: string,
+  options: BackendInspectionOptions,
+): { readonly observer: SyncObserver; readonly task: Task } {
   const observer = new BackendInspection(options);
   const run = (signal: AbortSignal): Promise<void> =>
     serveOnSocket(path, (router) => router.service(BackendInspectService, observer.service), signal);

@@ -47,10 +47,10 @@ function readV4(onFailure: () => void): readonly string[] {
   const addresses = parseFibTrie(readTable("fib_trie"));
   const links = [...readTable("dev").matchAll(/^ *([^\s:]+):/gm)].map(([, name = ""]) => name);
   if (!links.some(isOfServices)) return addresses;
-  const known = ipv4OfLinks(onFailure);
-  const ofOthers = new Set(known.filter(([link]) => !isOfServices(link)).map(([, address]) => address));
-  const ofServices = new Set(known.filter(([link]) => isOfServices(link)).map(([, address]) => address));
-  return addresses.filter((address) => !ofServices.has(address) || ofOthers.has(address));
+  const known = Map.groupBy(ipv4OfLinks(onFailure), ([link]) => isOfServices(link));
+  const addressesOf = (isService: boolean) => new Set(known.get(isService)?.map(([, address]) => address));
+  const ofServices = addressesOf(true).difference(addressesOf(false));
+  return addresses.filter((address) => !ofServices.has(address));
 }
 
 /** The kernel lists IPv6 addresses with their interfaces, so Service addresses can be skipped without parsing them. */
@@ -58,9 +58,7 @@ function readV6(): readonly string[] {
   return toAddressSet(parseIfInet6(readTable("if_inet6"))).set.v6;
 }
 
-function isOfServices(link: string): boolean {
-  return serviceInterfaces.test(link);
-}
+const isOfServices = (link: string): boolean => serviceInterfaces.test(link);
 
 /** An address and the name of its interface. */
 type LinkAddress = readonly [link: string, address: string];
@@ -103,7 +101,7 @@ function readTable(name: string): string {
  * Returns the IPv4 addresses with a local route. *Shape of `text`:* a line `|-- 10.0.0.1` for an address, followed by
  * lines for its routes, e.g. `/32 host LOCAL`. Pure.
  */
-export function parseFibTrie(text: string): readonly string[] {
+function parseFibTrie(text: string): readonly string[] {
   const local = text.matchAll(/\|-- (\S+)\n(?: +\/\d+ .*\n)*? +\/32 host LOCAL/g);
   return [...new Set([...local].map(([, at = ""]) => at))];
 }
@@ -127,9 +125,8 @@ export function parseIfInet6(text: string): readonly string[] {
 /** Time for which a reading stays valid. */
 const validMs = 1_000;
 
-/** Options of {@link RecentAddresses}. */
 interface RecentAddressesOptions {
-  /** Reads the addresses; calls `onFailure` if they may be wrong. Default: `readLocalAddresses`. */
+  /** Default: {@link readLocalAddresses}. */
   readonly read?: ((onFailure: () => void) => AddressSet) | undefined;
   /** Monotonic time in milliseconds. Default: the time of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
@@ -170,10 +167,9 @@ export class RecentAddresses {
     const last = this.#readings.get(family);
     if (last !== undefined && nowMs() < last.untilMs) return last.addresses;
     let hasFailed = false;
-    const onFailure = () => {
+    const addresses = read(() => {
       hasFailed = true;
-    };
-    const addresses = read(onFailure)[family];
+    })[family];
     if (hasFailed) return last?.addresses ?? addresses;
     this.#readings.set(family, { addresses, untilMs: nowMs() + validMs });
     return addresses;
@@ -205,10 +201,8 @@ export function parseNodePortAddresses(texts: readonly string[]): NodePortAddres
   const cidrs = texts.map((text) => {
     const parsed = parseCidr(text);
     if (parsed !== undefined) return parsed.cidr;
-    throw new ProcessError(
-      "BAD_OPTION",
-      `--nodeport-addresses "${text}" is not a CIDR: write 10.0.0.0/8, fd00::/8 or primary`,
-    );
+    const reason = `--nodeport-addresses "${text}" is not a CIDR: write 10.0.0.0/8, fd00::/8 or primary`;
+    throw new ProcessError("BAD_OPTION", reason);
   });
   return { kind: "cidrs", cidrs };
 }

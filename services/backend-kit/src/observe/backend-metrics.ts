@@ -8,55 +8,40 @@ import type { SyncObserver, ViewUpdate } from "../types/sync-update.ts";
 /** Result of {@link createBackendMetrics}. */
 export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
+const results = ["ok", "failed"];
+
 /** Registers the metrics that every backend has. */
 export function createBackendMetrics(registry: Registry) {
   const registers = [registry];
+  const counter = (name: string, help: string) => new Counter({ name, help, registers });
+  const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
   return {
-    syncs: addCounter(registry, "kpng_backend_syncs_total", "Syncs of the backend by result", "result", [
-      "ok",
-      "failed",
-    ]),
+    syncs: addCounter(registry, "kpng_backend_syncs_total", "Syncs of the backend by result", "result", results),
     syncSeconds: new Histogram({
       name: "kpng_backend_sync_duration_seconds",
       help: "Duration of successful syncs",
       buckets: [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
       registers,
     }),
-    reconnects: new Counter({
-      name: "kpng_backend_reconnects_total",
-      help: "Lost streams from the watcher",
-      registers,
-    }),
-    divergences: new Counter({
-      name: "kpng_backend_view_divergences_total",
-      help: "Views that did not have the digest sent by the watcher; the whole view is then requested",
-      registers,
-    }),
-    olderOffers: new Counter({
-      name: "kpng_backend_older_offers_total",
-      help: "States of watchers that were refused because they were older than the state before",
-      registers,
-    }),
-    acceptedStates: new Counter({
-      name: "kpng_backend_older_states_accepted_total",
-      help: "Older states that were accepted, because no watcher offered a newer one for --accept-older-after",
-      registers,
-    }),
-    revision: new Gauge({
-      name: "kpng_backend_revision",
-      help: "Revision of the watcher's store that was applied last",
-      registers,
-    }),
-    connected: new Gauge({
-      name: "kpng_backend_stream_connected",
-      help: "1 while a stream from the watcher is in sync",
-      registers,
-    }),
-    fromDisk: new Gauge({
-      name: "kpng_backend_view_from_disk",
-      help: "1 while the applied view is the saved one, because no watcher has answered since the start",
-      registers,
-    }),
+    reconnects: counter("kpng_backend_reconnects_total", "Lost streams from the watcher"),
+    divergences: counter(
+      "kpng_backend_view_divergences_total",
+      "Views that did not have the digest sent by the watcher; the whole view is then requested",
+    ),
+    olderOffers: counter(
+      "kpng_backend_older_offers_total",
+      "States of watchers that were refused because they were older than the state before",
+    ),
+    acceptedStates: counter(
+      "kpng_backend_older_states_accepted_total",
+      "Older states that were accepted, because no watcher offered a newer one for --accept-older-after",
+    ),
+    revision: gauge("kpng_backend_revision", "Revision of the watcher's store that was applied last"),
+    connected: gauge("kpng_backend_stream_connected", "1 while a stream from the watcher is in sync"),
+    fromDisk: gauge(
+      "kpng_backend_view_from_disk",
+      "1 while the applied view is the saved one, because no watcher has answered since the start",
+    ),
   };
 }
 
@@ -107,17 +92,12 @@ export class ConnectionObserver {
 
   /** Reports a change of the connection. */
   report(state: ConnectionState): void {
-    if (state.kind === "diverged") {
-      this.#metrics.divergences.inc();
-      return;
-    }
-    if (state.kind === "older") {
-      this.#metrics.acceptedStates.inc();
-      return;
-    }
+    if (state.kind === "diverged") this.#metrics.divergences.inc();
+    if (state.kind === "older") this.#metrics.acceptedStates.inc();
+    if (state.kind === "behind") this.#metrics.olderOffers.inc();
+    if (state.kind === "lost") this.#metrics.reconnects.inc();
+    if (state.kind === "diverged" || state.kind === "older") return;
     if (state.kind !== "synced") {
-      if (state.kind === "behind") this.#metrics.olderOffers.inc();
-      if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);
       this.#isConnected = false;
       // The next stream is opened immediately; if that fails, the failure is reported.
@@ -137,7 +117,6 @@ export class ConnectionObserver {
   }
 }
 
-/** Parts of a process, and the name of the Node that its backend follows. */
 interface KnownNodeOptions {
   readonly nodeName: string;
   readonly health: Health;

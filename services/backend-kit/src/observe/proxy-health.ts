@@ -193,7 +193,6 @@ function iso(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-/** Options of {@link proxyObserveTasks}. */
 interface ProxyObserveOptions {
   readonly proxyHealth: ProxyHealth;
   /** Health of the process; `/readyz` lists its parts. */

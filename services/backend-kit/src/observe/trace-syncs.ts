@@ -8,7 +8,6 @@ import {
 } from "@kpng/process/trace/tracing.ts";
 import type { Arrival, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 
-/** Options of {@link TraceSyncs}. */
 interface TraceSyncsOptions {
   readonly tracing: Tracing;
   readonly nodeName: string;

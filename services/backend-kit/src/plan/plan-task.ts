@@ -30,7 +30,6 @@ export interface PlanBatch {
   readonly operations: readonly WatchResponse[];
 }
 
-/** Options of {@link planTask}. */
 interface PlanTaskOptions {
   /** Name of the backend. */
   readonly name: string;

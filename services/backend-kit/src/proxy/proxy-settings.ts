@@ -1,12 +1,7 @@
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { type OptionSpec, oneOf, parseDurationMs, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import {
-  type DetectLocalMode,
-  detectLocalModes,
-  type ProxySettings,
-  resolveNodePortAddresses,
-} from "@kpng/service-plan/plan-node.ts";
+import { detectLocalModes, type ProxySettings, resolveNodePortAddresses } from "@kpng/service-plan/plan-node.ts";
 import { InvalidArgumentError } from "commander";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/local-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
@@ -82,7 +77,12 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
   const detectLocalMode = detectLocalModes.find((mode) => mode === options.detectLocalMode) ?? "ClusterCIDR";
   const podBridgeInterface = String(options.podBridgeInterface ?? "");
   const podInterfaceNamePrefix = String(options.podInterfaceNamePrefix ?? "");
-  requireInterface(detectLocalMode, podBridgeInterface, podInterfaceNamePrefix);
+  if (detectLocalMode === "BridgeInterface" && podBridgeInterface === "") {
+    throw badOption("--detect-local-mode BridgeInterface needs --pod-bridge-interface");
+  }
+  if (detectLocalMode === "InterfaceNamePrefix" && podInterfaceNamePrefix === "") {
+    throw badOption("--detect-local-mode InterfaceNamePrefix needs --pod-interface-name-prefix");
+  }
   const nodePortAddresses = parseNodePortAddresses(texts(options.nodeportAddresses));
   // A node whose only address is 127.0.0.1 shows whether the rule includes it.
   const loopback = { local: { v4: ["127.0.0.1"], v6: [] }, ofNode: [] };
@@ -99,14 +99,7 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
   };
 }
 
-function requireInterface(mode: DetectLocalMode, bridge: string, prefix: string): void {
-  if (mode === "BridgeInterface" && bridge === "") {
-    throw new ProcessError("BAD_OPTION", "--detect-local-mode BridgeInterface needs --pod-bridge-interface");
-  }
-  if (mode === "InterfaceNamePrefix" && prefix === "") {
-    throw new ProcessError("BAD_OPTION", "--detect-local-mode InterfaceNamePrefix needs --pod-interface-name-prefix");
-  }
-}
+const badOption = (text: string): ProcessError => new ProcessError("BAD_OPTION", text);
 
 function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
@@ -120,18 +113,12 @@ function clusterCidrs(texts: readonly string[]): readonly string[] {
   for (const text of texts) {
     const parsed = parseCidr(text);
     if (parsed === undefined) {
-      throw new ProcessError(
-        "BAD_OPTION",
-        `--cluster-cidr "${text}" is not a CIDR: write 10.244.0.0/16 or fd00:10::/48`,
-      );
+      throw badOption(`--cluster-cidr "${text}" is not a CIDR: write 10.244.0.0/16 or fd00:10::/48`);
     }
     const { family, cidr } = parsed;
     const other = byFamily.get(family) ?? cidr;
     if (other !== cidr) {
-      throw new ProcessError(
-        "BAD_OPTION",
-        `--cluster-cidr: ${other} and ${cidr} have the same IP family; give one CIDR per family`,
-      );
+      throw badOption(`--cluster-cidr: ${other} and ${cidr} have the same IP family; give one CIDR per family`);
     }
     byFamily.set(family, cidr);
   }

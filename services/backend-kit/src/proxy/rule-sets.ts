@@ -18,7 +18,6 @@ interface RulesOutcomes {
   readonly failure: Failure;
 }
 
-/** Options of {@link RuleSets}. */
 interface RuleSetsOptions<Change extends RuleChange> {
   readonly settings: ProxySettings;
   readonly ruleSets: readonly RuleSet<Change>[];

@@ -79,12 +79,8 @@ export class ItemDigests {
         const { Ref: ref, Bytes: bytes } = op.value;
         if (ref === undefined) break;
         const { Set: set, Path: path } = ref;
-        this.#staged.push({
-          kind: "put",
-          set,
-          path,
-          item: (BigInt(opBytes) << 64n) | itemDigest(set, path, bytes).hash,
-        });
+        const item = (BigInt(opBytes) << 64n) | itemDigest(set, path, bytes).hash;
+        this.#staged.push({ kind: "put", set, path, item });
         break;
       }
       case "Delete":

@@ -73,7 +73,6 @@ const ackJitter = 0.5;
  */
 const minConfirmDelayMs = 1_000;
 
-/** Options of {@link WatchRequests}. */
 interface RequestOptions extends Omit<WatchOptions, "transport" | "digests"> {
   readonly digests?: Pick<ItemDigests, "buckets"> | undefined;
 }
