@@ -132,9 +132,7 @@ export interface ProcessParts {
   readonly health: Health;
   readonly metrics: Registry;
   readonly tracing?: Tracing | undefined;
-  /** TLS files for the connection to the watcher. */
   readonly tls?: ReadTls | undefined;
-  /** Token for the calls to the watcher. */
   readonly token?: ReadToken | undefined;
 }
 

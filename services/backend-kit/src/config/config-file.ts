@@ -9,7 +9,6 @@ import { BackendError } from "../types/backend-error.ts";
 export interface ConfigFileOptions {
   /** Mode of the backend, e.g. "iptables". */
   readonly proxyMode: string;
-  /** Log for ignored fields. */
   readonly log: Log;
 }
 

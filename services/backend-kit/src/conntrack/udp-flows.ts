@@ -13,7 +13,6 @@ export interface Frontends {
   readonly present: ReadonlyMap<FrontendKey, Servers>;
   /** Previous frontends whose flows have not been examined since they were removed. */
   readonly gone: ReadonlySet<FrontendKey>;
-  /** Default none. */
   readonly listeners?: UdpListeners | undefined;
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;

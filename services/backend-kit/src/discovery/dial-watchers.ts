@@ -77,7 +77,6 @@ class WatcherStream {
   readonly #finder: WatcherFinder;
   readonly #address: WatcherAddress;
   readonly #options: DialWatchersOptions;
-  /** Signal of the caller. */
   readonly #signal: AbortSignal;
   /** Aborts the call. The abort reason becomes the error of the stream, which would otherwise be "canceled". */
   readonly #abort = new AbortController();
@@ -155,7 +154,6 @@ class WatcherStream {
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
   readonly #apis: readonly ApiAddress[];
-  /** By key of the address. */
   readonly #transports = new Map<string, Transport>();
   /** Result of the last successful resolution of each name. */
   readonly #addressesByHost = new Map<string, readonly string[]>();
@@ -246,7 +244,6 @@ class WatcherFinder {
     return this.#addresses.filter((one) => one.key !== key).map((one) => [one.key, this.transportOf(one)]);
   }
 
-  /** Makes the next stream go to the address with this key. */
   prefer(key: string): void {
     this.#preferred = key;
   }
@@ -377,12 +374,9 @@ async function isFresh(transport: Transport, signal: AbortSignal): Promise<boole
 }
 
 interface SearchOptions {
-  /** The watcher of the current stream. */
   readonly current: Transport;
-  /** Returns the other watchers, by key. */
   readonly others: () => Iterable<readonly [string, Transport]>;
   /** Time between two searches, in milliseconds, varied by a quarter. Default 20 000. */
   readonly intervalMs?: number | undefined;
-  /** Returns a number from 0 up to but not including 1. */
   readonly random?: (() => number) | undefined;
 }

@@ -8,7 +8,7 @@ import { addCounter } from "@kpng/process/health/metrics.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
-import type { Registry } from "prom-client";
+import type { Counter, Registry } from "prom-client";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { loadView, readBootId, type ViewPlace, viewPath, writeViewFile } from "./view-file.ts";
@@ -47,7 +47,7 @@ const pausePerWrite = 50;
  */
 export class ViewKeeper implements SyncObserver {
   readonly #options: ViewKeeperOptions;
-  readonly #writes: ReturnType<typeof countWrites>;
+  readonly #writes: Counter<"result">;
   readonly #changed = new Wakeup();
   readonly #bootId = readBootId();
   #view: NodeView | undefined;
@@ -57,7 +57,8 @@ export class ViewKeeper implements SyncObserver {
 
   constructor(options: ViewKeeperOptions) {
     this.#options = options;
-    this.#writes = countWrites(options.metrics);
+    const help = "Attempts to save the last view on disk by result";
+    this.#writes = addCounter(options.metrics, "kpng_backend_view_writes_total", help, "result", ["ok", "failed"]);
   }
 
   succeeded(update: SyncUpdate): void {
@@ -103,11 +104,6 @@ export class ViewKeeper implements SyncObserver {
     this.#failure = "";
     this.#writes.inc({ result: "ok" });
   }
-}
-
-function countWrites(registry: Registry) {
-  const help = "Attempts to save the last view on disk by result";
-  return addCounter(registry, "kpng_backend_view_writes_total", help, "result", ["ok", "failed"]);
 }
 
 /** How long to wait for a watcher before the saved view is used, in milliseconds. */

@@ -77,7 +77,6 @@ export class HealthCheckServers {
   readonly #missing: Gauge;
   /** Health checks to answer, by {@link keyOf}. */
   readonly #checks = new Map<string, DesiredCheck>();
-  /** By check, host and port. */
   readonly #listeners = new Map<string, Listener>();
   #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
   /** The last step; see `#next`. */

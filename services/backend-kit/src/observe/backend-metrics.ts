@@ -90,7 +90,6 @@ export class ConnectionObserver {
     return this.#isConnected;
   }
 
-  /** Reports a change of the connection. */
   report(state: ConnectionState): void {
     if (state.kind === "diverged") this.#metrics.divergences.inc();
     if (state.kind === "older") this.#metrics.acceptedStates.inc();

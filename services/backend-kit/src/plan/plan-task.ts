@@ -119,12 +119,10 @@ export class PlanState {
     for (const family of families) yield* this.#services[family].values();
   }
 
-  /** Number of Services with a plan in a family. */
   count(family: Family): number {
     return this.#services[family].size;
   }
 
-  /** Takes over the plans of the touched Services of one family. */
   update(family: Family, plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): void {
     const services = this.#services[family];
     if (touched === "all") {

@@ -92,7 +92,6 @@ export class WatchRequests {
   #mark: SyncMark | undefined;
   /** Time at which the oldest unconfirmed batch was received; undefined if all are confirmed to the watcher. */
   #unconfirmedSinceMs: number | undefined;
-  /** Earliest time of the next acknowledgement. */
   #nextAckMs = Number.NEGATIVE_INFINITY;
   /** True once this stream has carried an acknowledgement. */
   #hasAcknowledged = false;
@@ -157,7 +156,6 @@ export class WatchRequests {
     return Applied >= revision || Failed >= revision;
   }
 
-  /** Minimum interval between two acknowledgements, in milliseconds. */
   get #ackIntervalMs(): number {
     return this.#mark?.ackIntervalMs || defaultAckIntervalMs;
   }
