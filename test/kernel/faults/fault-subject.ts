@@ -56,7 +56,7 @@ const addOtherTable =
 /** Maps of several backends are in memory at the same time. */
 const smallMaps = { maxFrontends: 64, maxEndpoints: 64, maxAffinityClients: 64 };
 const damageProgram = fileURLToPath(new URL("../../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
-const damageMaps = `'${process.execPath}' '${damageProgram}' /sys/fs/bpf frontends '${JSON.stringify(smallMaps)}'`;
+const damageMaps = `'${process.execPath}' '${damageProgram}' frontends '${JSON.stringify(smallMaps)}'`;
 const removeMaps = "rm -rf /sys/fs/bpf/kpng-ebpf; nft flush ruleset";
 
 const ended = "the rules of an earlier run ended with it";
