@@ -68,10 +68,12 @@ test("a child in a session of its own does not delay the end of a program that i
   process.kill(Number(readFileSync(pid, "utf8")), "SIGKILL");
 });
 
-test("with a grace period a program may end by SIGTERM in its own way", async () => {
-  const done = join(folder, "done");
-  const end = await sh(`trap 'touch ${done}; exit' TERM; sleep 63 & wait`, { timeoutMs: 300, graceMs: 20_000 });
+test("with a grace period a program may end by SIGTERM in its own way, and no child outlives it", async () => {
+  const [done, pid] = [join(folder, "done"), join(folder, "ignorant")];
+  const child = `(trap '' TERM; exec sleep 63) & echo $! > ${pid}`;
+  const end = await sh(`trap 'touch ${done}; exit' TERM; ${child}; wait`, { timeoutMs: 300, graceMs: 60_000 });
   expect([end.kind, existsSync(done)]).toEqual(["stopped", true]);
+  while (existsSync(`/proc/${readFileSync(pid, "utf8").trim()}/exe`)) await new Promise(setImmediate);
 });
 
 test("an abort stops a program, and one that has aborted before starts none", async () => {
