@@ -192,7 +192,8 @@ export class SyncLoop {
     this.#planCheck(firstCheckMs);
     while (!signal.aborted) {
       if (await this.#check(signal)) continue;
-      this.#takeRequests();
+      // Before the first success, this has no effect: that sync covers all requests.
+      if (this.#requests.take(this.#clock.nowMs())) this.#pending.require();
       if (!this.#pending.isWaiting) {
         await this.#waitForWork(signal);
         continue;
@@ -224,11 +225,6 @@ export class SyncLoop {
     }
     await this.#arrived.wait(signal);
     ended.abort();
-  }
-
-  #takeRequests(): void {
-    if (!this.#pending.hasDelivered) return;
-    if (this.#requests.take(this.#clock.nowMs())) this.#pending.require();
   }
 
   /** Runs a check if it is due; returns true if it ran. */
@@ -263,8 +259,6 @@ export class SyncLoop {
       for (const observer of this.#observers) observer.settled?.(update);
       return "unneeded";
     }
-    // A full sync covers a request that is due.
-    if (update.mode === "full") this.#requests.take(this.#clock.nowMs());
     // Handle timers and sockets first, so that health probes are answered between two syncs even under constant
     // changes.
     await nextTurn();
