@@ -1,11 +1,12 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
-import { basename, dirname, join } from "node:path";
+import { basename, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { buildSync } from "esbuild";
 import { bundleOptions } from "../../deploy/images/bundle.ts";
+import { freePorts } from "../cluster/ports.ts";
 import { Caller, type Handlers } from "./calls.ts";
 import { type ProcessUsage, usageOf } from "./proc.ts";
 import { watcherEnvironment } from "./watcher-environment.ts";
@@ -56,19 +57,21 @@ export interface Relay {
   stop(): Promise<void>;
 }
 
-/** Starts `kpng api to-api`; resolves when it listens. */
+/** Starts `kpng api to-api`; resolves when it serves the state of the watcher at `upstream`. */
 export async function startRelay(upstream: string): Promise<Relay> {
-  const path = join(mkdtempSync(join(tmpdir(), "kpng-relay-")), "socket");
-  const [command = "", ...args] = [...pinTo("server"), process.execPath, bundled("kpng")];
-  const address = `unix://${path}`;
-  const child = spawn(command, [...args, "api", "--api", upstream, "to-api", "--listen", address], {
+  const [port, statusPort] = await freePorts(2);
+  const [address, status] = [`127.0.0.1:${port}`, `127.0.0.1:${statusPort}`];
+  const [command = "", ...args] = [...pinTo("server"), process.execPath, bundled("kpng"), "api", "--api", upstream];
+  const child = spawn(command, [...args, "to-api", "--listen", `tcp://${address}`, "--healthz-bind-address", status], {
     stdio: ["ignore", "ignore", "inherit"],
     env: { ...watcherEnvironment(), KPNG_LOG_LEVEL: "error" },
   });
   const ended = once(child, "exit");
-  while (!existsSync(path)) {
+  for (;;) {
+    const answer = await fetch(`http://${status}/readyz`).catch(() => undefined);
+    if (answer?.ok) break;
     if (child.exitCode !== null) throw new Error(`the relay ended with exit code ${child.exitCode}`);
-    await sleep(20);
+    await sleep(100);
   }
   return {
     address,
@@ -76,7 +79,6 @@ export async function startRelay(upstream: string): Promise<Relay> {
     stop: async () => {
       child.kill();
       await ended;
-      rmSync(dirname(path), { recursive: true });
     },
   };
 }
