@@ -132,6 +132,18 @@ await setWeb(5);
 assert.deepEqual((await table.repair(plan)).chains, ["services"]);
 await setWeb(2);
 
+// A full sync of a table that is in place puts what has changed.
+plan.set(web, 3);
+assert.equal(sizes(await table.syncAll(plan, nothing)).elements, 6);
+assert.deepEqual(await repair(), unchanged);
+
+// The ids of endpoint sets outlast a restart, also if all Services have affinity.
+plan.set(web, 0);
+await table.sync(plan, new Set([web]), nothing);
+table = make();
+assert.equal(sizes(await table.syncAll(plan, nothing)).elements, 0);
+await setWeb(2);
+
 // The same expressions with another number.
 nft("flush", "chain", ip, "kpng", "mark_masquerade");
 nft("add", "rule", ip, "kpng", "mark_masquerade", "meta mark set meta mark or 0x8000");
