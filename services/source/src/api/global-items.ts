@@ -209,6 +209,9 @@ function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
 /** Memory of an operation and its path, in addition to their content, in bytes. */
 const opBytes = 512;
 
+/** The same for a Service, which has many fields. */
+const serviceOpBytes = 720;
+
 /**
  * Maximum size of a small item, in bytes. Encoded endpoints take 100 to 300 bytes; larger items may have many ports and
  * labels.
@@ -229,6 +232,7 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
   const pathBytes = (path = ""): number => opBytes + path.length;
   if (op.case === "Delete") return pathBytes(op.value.Path);
   if (op.case !== "Set") return opBytes;
-  const { length } = op.value.Bytes;
-  return pathBytes(op.value.Ref?.Path) + length + largeItemFactor * Math.max(0, length - smallItemBytes);
+  const { Ref: ref, Bytes: bytes } = op.value;
+  const more = ref?.Set === SetName.GlobalServiceInfos ? serviceOpBytes - opBytes : 0;
+  return pathBytes(ref?.Path) + more + bytes.length + largeItemFactor * Math.max(0, bytes.length - smallItemBytes);
 }

@@ -184,5 +184,6 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
   await expect.poll(() => reports, patient).toEqual(["stale"]);
   isFrozen = false;
   breakAll();
-  await expect.poll(() => reports, patient).toEqual(["stale", "fresh"]);
+  // On a busy machine, an answer may be late again.
+  await expect.poll(() => reports.slice(0, 2), patient).toEqual(["stale", "fresh"]);
 });
