@@ -43,8 +43,8 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 export class Derived<T> {
   readonly #empty: T;
   readonly #evolve: Evolve<T, Steps<T>>;
-  #last: { readonly snapshot: Snapshot; readonly value: T };
-  #work: { readonly snapshot: Snapshot; readonly steps: Steps<T> } | undefined;
+  #last: Made<T>;
+  readonly #work = new SharedWork<T>();
 
   private constructor(empty: T, evolve: Evolve<T, Steps<T>>) {
     this.#empty = empty;
@@ -82,9 +82,8 @@ export class Derived<T> {
   }
 
   /**
-   * Computes the value for a snapshot, one step per iteration, so that the caller can pause; {@link at} then has it. All
-   * callers advance the same computation. If they need the values for different snapshots, the one that began first is
-   * completed first, and the others are derived from it.
+   * Computes the value for a snapshot, one step per iteration, so that the caller can pause; {@link at} then has it.
+   * There is one computation at a time, which all callers advance; the one for another snapshot begins with its result.
    */
   *steps(snapshot: Snapshot): Generator<void, void> {
     const values = this.#valuesOf(snapshot);
@@ -96,17 +95,11 @@ export class Derived<T> {
 
   #step(snapshot: Snapshot): void {
     const last = this.#last;
-    const work = this.#work ?? { snapshot, steps: this.#evolve(last.value, last.snapshot, snapshot) };
-    // If the step throws, the computation is given up.
-    this.#work = undefined;
-    const { done, value } = work.steps.next();
-    if (done !== true) {
-      this.#work = work;
-      return;
-    }
-    this.#valuesOf(work.snapshot).set(this, value);
+    const made = this.#work.step(snapshot, () => this.#evolve(last.value, last.snapshot, snapshot));
+    if (made === undefined) return;
+    this.#valuesOf(made.snapshot).set(this, made.value);
     // A request for an older snapshot must not replace the newest snapshot as the base of the next value.
-    if (work.snapshot.revision >= last.snapshot.revision) this.#last = { snapshot: work.snapshot, value };
+    if (made.snapshot.revision >= last.snapshot.revision) this.#last = made;
   }
 
   #valuesOf(snapshot: Snapshot): Map<Derived<T>, T> {
@@ -118,6 +111,30 @@ type Evolve<T, Result> = (value: T, before: Snapshot, snapshot: Snapshot) => Res
 
 /** A computation that can pause after each step; its return value is the result. */
 export type Steps<T> = Generator<void, T>;
+
+/** A value, and the snapshot that it was computed for. */
+interface Made<T> {
+  readonly snapshot: Snapshot;
+  readonly value: T;
+}
+
+/** A computation that several callers advance. */
+export class SharedWork<T> {
+  #work: { readonly snapshot: Snapshot; readonly steps: Steps<T> } | undefined;
+
+  /**
+   * Does a step of the computation in progress, or of a new one for `snapshot`. Returns the result with the last step.
+   * If a step throws, the computation is given up.
+   */
+  step(snapshot: Snapshot, begin: () => Steps<T>): Made<T> | undefined {
+    const work = this.#work ?? { snapshot, steps: begin() };
+    this.#work = undefined;
+    const { done, value } = work.steps.next();
+    if (done === true) return { snapshot: work.snapshot, value };
+    this.#work = work;
+    return undefined;
+  }
+}
 
 const derivedValues = Symbol("derived values");
 

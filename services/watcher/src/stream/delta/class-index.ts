@@ -6,7 +6,7 @@ import { servicesByNode } from "../../items/overlay.ts";
 import { diffItems } from "../../items/service-items.ts";
 import { type ServiceState, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
 import { proxyNames, type ViewClass, viewClassOf } from "../../items/view-target.ts";
-import { changedServices, Derived, type Steps } from "../../store/derived.ts";
+import { changedServices, Derived, SharedWork, type Steps } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { packFrames } from "./encoded-ops.ts";
 import { withPauses } from "./projection.ts";
@@ -140,29 +140,27 @@ function* indexSteps(snapshot: Snapshot, indexed: ViewClass): Generator<void, vo
   const { key } = indexed;
   const isMade = () => indexes.at(snapshot).has(key) || indexes.at(indexes.newest).has(key);
   while (!isMade()) {
-    const build = getOrMake(builds, key, () => ({ snapshot, steps: buildIndex(snapshot, indexed) }));
-    // If the step throws, the computation is given up.
-    builds.delete(key);
-    const { done, value } = build.steps.next();
-    if (done !== true) {
-      builds.set(key, build);
+    const work = getOrMake(builds, key, () => new SharedWork<BucketIndex>());
+    const made = work.step(snapshot, () => buildIndex(snapshot, indexed));
+    if (made === undefined) {
       yield;
       continue;
     }
-    indexes.at(build.snapshot).set(key, { viewClass: indexed, index: value });
+    builds.delete(key);
+    indexes.at(made.snapshot).set(key, { viewClass: indexed, index: made.value });
     // Indexes that were derived for newer snapshots in the meantime do not include this class.
     const { newest } = indexes;
     getOrMake(indexes.at(newest), key, () => ({
       viewClass: indexed,
-      index: evolve(value, indexed, build.snapshot, newest),
+      index: evolve(made.value, indexed, made.snapshot, newest),
     }));
   }
 }
 
 /** The indexes that are being computed, by class: at most one for each class that {@link indexes} may have. */
-const builds = new Map<string, { readonly snapshot: Snapshot; readonly steps: Steps<BucketIndex> }>();
+const builds = new Map<string, SharedWork<BucketIndex>>();
 
-/** Returns the index of a class; yields after each Service's endpoint or some items. */
+/** Returns the index of a class. Yields after each endpoint that it encodes, and after every 64 items that it indexes. */
 function* buildIndex(snapshot: Snapshot, viewClass: ViewClass): Steps<BucketIndex> {
   const digests = new BucketDigests();
   let sum = 0n;

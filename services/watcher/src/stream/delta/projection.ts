@@ -42,8 +42,8 @@ export const pause: Frame = Buffer.alloc(0);
 const pauseAfterMs = 5;
 
 /**
- * Does work for each item (reading it may be all the work), and yields {@link pause} after every 5 ms, so that other streams and health probes get a
- * turn while the endpoints of a large chunk are encoded.
+ * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes get a
+ * turn while the endpoints of a large chunk are encoded. Without `work`, to produce the items is all the work.
  */
 export function* withPauses<T>(
   items: Iterable<T>,
