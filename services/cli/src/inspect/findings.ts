@@ -148,7 +148,7 @@ export function countFindings({ errorCount, warningCount }: ListFindingsResponse
 function formatFindings(response: ListFindingsResponse): string {
   const { findings, errorCount, warningCount } = response;
   if (findings.length === 0) return "No findings.\n";
-  const width = Math.max(...findings.map(({ subject }) => oneLine(subject).length));
+  const width = findings.reduce((max, { subject }) => Math.max(max, oneLine(subject).length), 0);
   const body = findings
     .map((finding) => {
       const [subject, text, remedy] = [finding.subject, finding.text, finding.remedy].map(oneLine);
