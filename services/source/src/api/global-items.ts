@@ -209,8 +209,8 @@ function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
 /** Memory of an operation and its path, in addition to their content, in bytes. */
 const opBytes = 512;
 
-/** The same for a Service, which has many fields. */
-const serviceOpBytes = 720;
+/** Additional memory of a Service, which has many fields, in bytes. */
+const serviceFieldsBytes = 208;
 
 /**
  * Maximum size of a small item, in bytes. Encoded endpoints take 100 to 300 bytes; larger items may have many ports and
@@ -233,6 +233,6 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
   if (op.case === "Delete") return pathBytes(op.value.Path);
   if (op.case !== "Set") return opBytes;
   const { Ref: ref, Bytes: bytes } = op.value;
-  const more = ref?.Set === SetName.GlobalServiceInfos ? serviceOpBytes - opBytes : 0;
+  const more = ref?.Set === SetName.GlobalServiceInfos ? serviceFieldsBytes : 0;
   return pathBytes(ref?.Path) + more + bytes.length + largeItemFactor * Math.max(0, bytes.length - smallItemBytes);
 }
