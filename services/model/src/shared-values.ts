@@ -30,8 +30,8 @@ const texts = new SharedValues<string>();
  * Endpoints have many values in common: node names, port lists, flags. With one object for all equal values, a view
  * takes a third of the memory.
  */
-export function shareText(text: string): string {
-  return texts.get(text, text);
+export function shareText<Text extends string>(text: Text): Text {
+  return texts.get(text, text) as Text;
 }
 
 const portLists = new SharedValues<readonly EndpointPort[]>();

@@ -74,27 +74,28 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   const reconnect = new Reconnect({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs), random });
   const state = new ViewState(options.nodeName);
   const digests = new ItemDigests();
+  const apply = (batch: Batch): ViewUpdate => {
+    if (batch.isDigestWrong === true) {
+      onConnection?.({ kind: "diverged" });
+      log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
+        revision: Number(batch.revision),
+      });
+    }
+    if (batch.isOlder === true) {
+      onConnection?.({ kind: "older" });
+      log.error("older state accepted: no watcher offered a newer one", { revision: Number(batch.revision) });
+    }
+    const update = state.apply(batch);
+    // Record the state only after it was applied: an invalid state must not make a valid one count as older.
+    batch.applied?.();
+    reconnect.progressed();
+    onConnection?.({ kind: "synced", revision: batch.revision });
+    return update;
+  };
   while (!signal.aborted) {
     reconnect.opening();
     try {
-      for await (const batch of watchBatches({ ...options, digests }, signal)) {
-        if (batch.isDigestWrong === true) {
-          onConnection?.({ kind: "diverged" });
-          log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
-            revision: Number(batch.revision),
-          });
-        }
-        if (batch.isOlder === true) {
-          onConnection?.({ kind: "older" });
-          log.error("older state accepted: no watcher offered a newer one", { revision: Number(batch.revision) });
-        }
-        const update = state.apply(batch);
-        // Record the state only after it was applied: an invalid state must not make a valid one count as older.
-        batch.applied?.();
-        reconnect.progressed();
-        onConnection?.({ kind: "synced", revision: batch.revision });
-        yield update;
-      }
+      yield* mapBatches(watchBatches({ ...options, digests }, signal), apply);
     } catch (error) {
       // After a faulty stream, the digests may include a batch that was not applied: request the whole view.
       const code = error instanceof BackendError ? error.code : undefined;
@@ -110,6 +111,25 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       log[kind === "lost" ? "error" : "info"](`stream ${kind}`, { reason, delayMs });
       await wait(delayMs, signal);
     }
+  }
+}
+
+/**
+ * Yields `apply(batch)` for each batch, and keeps no batch meanwhile: a suspended generator keeps its variables, and the
+ * first batch is the whole view.
+ */
+async function* mapBatches<To>(
+  batches: AsyncGenerator<Batch, void, void>,
+  apply: (batch: Batch) => To,
+): AsyncGenerator<To, void, void> {
+  const next = async (): Promise<{ readonly value: To } | undefined> => {
+    const { done, value } = await batches.next();
+    return done === true ? undefined : { value: apply(value) };
+  };
+  try {
+    for (let result = await next(); result !== undefined; result = await next()) yield result.value;
+  } finally {
+    await batches.return();
   }
 }
 
@@ -154,8 +174,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     return { ...batch, isDigestWrong };
   };
   try {
-    // Do not store the batch in a variable: a suspended generator keeps its variables alive, and the first batch is the
-    // whole view.
+    // Not in a variable; see `mapBatches`.
     for (let isFirst = true; ; isFirst = false) yield await nextBatch(isFirst);
   } catch (error) {
     if (signal.aborted) return;
@@ -183,10 +202,10 @@ async function readBatch(
     const opBytes = estimateOpBytes(item);
     batchBytes += opBytes;
     checkViewBytes("batch", batchBytes, maxViewBytes);
-    digests?.stage(item, opBytes);
+    digests?.stage(item, opBytes, nameIn(op));
     switch (op.kind) {
       case "keep":
-        if (!isFirst || digests === undefined || isResumed) {
+        if (!isFirst || digests === undefined || isResumed || isReset) {
           throw new BackendError("BAD_STREAM", "the watcher sent Keep, which was not requested");
         }
         isResumed = true;
@@ -218,6 +237,11 @@ async function readBatch(
         assertNever(op);
     }
   }
+}
+
+/** Returns the key of an endpoint that an operation puts. */
+function nameIn(op: LocalOp): string | undefined {
+  return op.kind === "change" && op.change.kind === "put-endpoint" ? op.change.endpoint.key : undefined;
 }
 
 /**

@@ -3,74 +3,94 @@ import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/a
 import { assertNever } from "@kpng/model/narrowing.ts";
 import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 
-/** Effect of an operation of the stream on the digests; the item itself is not kept. */
-type StagedOp =
-  | { readonly kind: "reset" }
-  | { readonly kind: "keep"; readonly buckets: Uint8Array }
-  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly item: ItemRecord }
-  | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
-
 /**
  * Hash of an item in the lower 64 bits, and its estimated memory, in bytes, in the bits above. As one number, a record
- * takes 24 bytes.
+ * takes 32 bytes.
  */
 type ItemRecord = bigint;
 
+/** Set (the kind of item) and path of an item. *Shape:* `default/web/web-1` is folder `default/web` and name `web-1`. */
+interface Place {
+  readonly set: SetName;
+  /** "" if the path has no slash. */
+  readonly folder: string;
+  readonly name: string;
+}
+
+/** `name` is the last part of the path if the caller has it already: then both share one string. */
+function placeOf(set: SetName, path: string, name?: string): Place {
+  const slash = path.lastIndexOf("/");
+  return { set, folder: path.slice(0, Math.max(0, slash)), name: name ?? path.slice(slash + 1) };
+}
+
+function pathOf({ folder, name }: Place): string {
+  return folder === "" ? name : `${folder}/${name}`;
+}
+
+/** Operation of a batch that is not complete. */
+type StagedOp =
+  | { readonly kind: "keep"; readonly buckets: Uint8Array }
+  | { readonly kind: "put"; readonly at: Place; readonly item: ItemRecord }
+  | { readonly kind: "delete"; readonly at: Place };
+
 /**
- * Digests of the items that earlier batches contained. An item is one Service, endpoint or node.
+ * Digests of the items that earlier batches contained. An item is one Service, endpoint or node; the item itself is not
+ * kept.
  *
  * `followView` keeps one instance for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`),
  * so that the watcher sends only the items that differ, and after each batch `watchBatches` compares them with the
  * watcher's digest.
  *
  * Operations are staged until their batch is complete, so a stream that breaks inside a batch changes nothing.
- *
- * *Bound:* path and hash of each item in the view, about 150 bytes per item.
  */
 export class ItemDigests {
-  /** Items, keyed by Set (the kind of item) and path. */
-  readonly #items = new Map<SetName, Map<string, ItemRecord>>();
-  #digests = new BucketDigests();
-  #digest = 0n;
-  #bytes = 0;
+  #held = new HeldItems();
+  /** The items of the current batch if it began with Reset: a whole view is not staged, to take less memory. */
+  #whole: HeldItems | undefined;
   #staged: StagedOp[] = [];
 
   /** Digests of all buckets for the first request of a stream; undefined if there are no items. */
   get buckets(): Uint8Array | undefined {
-    return this.#items.size === 0 ? undefined : this.#digests.toBytes();
+    return this.#held.buckets;
   }
 
   /** Digest of the view: the exclusive or of all item hashes, as specified for EmptyOp.Digest in the proto file. */
   get view(): bigint {
-    return this.#digest;
+    return this.#held.digest;
   }
 
   /** Estimated memory of all items, in bytes; see {@link stage}. */
   get bytes(): number {
-    return this.#bytes;
+    return this.#held.bytes;
   }
 
   /** Forgets everything, so that the next stream brings the whole view. */
   clear(): void {
-    this.#reset();
-    this.#staged = [];
+    this.#held = new HeldItems();
+    this.discard();
   }
 
   /** True if the current batch keeps every item and neither puts nor deletes any. */
   get isUnchanged(): boolean {
-    return this.#staged.every((op) => op.kind === "keep" && this.#outside(op.buckets).length === 0);
+    const isKept = (op: StagedOp): boolean => op.kind === "keep" && this.#held.outside(op.buckets).length === 0;
+    return this.#whole === undefined && this.#staged.every(isKept);
   }
 
   /** Discards the operations of an incomplete batch. */
   discard(): void {
+    this.#whole = undefined;
     this.#staged = [];
   }
 
-  /** Adds an operation to the current batch. `opBytes` is the estimated memory of its item. */
-  stage({ Op: op }: OpItem, opBytes = 0): void {
+  /**
+   * Adds an operation to the current batch. `opBytes` is the estimated memory of its item, and `name` the last part of
+   * its path.
+   */
+  stage({ Op: op }: OpItem, opBytes = 0, name?: string): void {
     switch (op.case) {
       case "Reset":
-        this.#staged = [{ kind: "reset" }];
+        this.#whole = new HeldItems();
+        this.#staged = [];
         break;
       case "Keep":
         this.#staged.push({ kind: "keep", buckets: op.value.Buckets });
@@ -78,13 +98,12 @@ export class ItemDigests {
       case "Set": {
         const { Ref: ref, Bytes: bytes } = op.value;
         if (ref === undefined) break;
-        const { Set: set, Path: path } = ref;
-        const item = (BigInt(opBytes) << 64n) | itemDigest(set, path, bytes).hash;
-        this.#staged.push({ kind: "put", set, path, item });
+        const item = (BigInt(opBytes) << 64n) | itemDigest(ref.Set, ref.Path, bytes).hash;
+        this.#change({ kind: "put", at: placeOf(ref.Set, ref.Path, name), item });
         break;
       }
       case "Delete":
-        this.#staged.push({ kind: "delete", set: op.value.Set, path: op.value.Path });
+        this.#change({ kind: "delete", at: placeOf(op.value.Set, op.value.Path) });
         break;
       case "Batch":
       case "Sync":
@@ -100,69 +119,90 @@ export class ItemDigests {
    * Keep does not name, unless the batch puts them again. Endpoints come before Services.
    */
   commit(): readonly Ref[] {
-    const staged = this.#staged;
-    this.#staged = [];
-    const dropped = new Map<SetName, Set<string>>();
+    const [staged, held] = [this.#staged, this.#whole ?? this.#held];
+    this.#held = held;
+    this.discard();
+    const dropped = new Map<string, Place>();
     for (const op of staged) {
-      switch (op.kind) {
-        case "reset":
-          this.#reset();
-          break;
-        case "keep":
-          for (const { set, path } of this.#outside(op.buckets)) {
-            this.#remove(set, path);
-            getOrMake(dropped, set, () => new Set()).add(path);
-          }
-          break;
-        case "put":
-          this.#put(op.set, op.path, op.item);
-          dropped.get(op.set)?.delete(op.path);
-          break;
-        case "delete":
-          this.#remove(op.set, op.path);
-          break;
-        default:
-          assertNever(op);
+      if (op.kind === "keep") {
+        for (const place of held.outside(op.buckets)) {
+          held.delete(place);
+          dropped.set(`${place.set} ${pathOf(place)}`, place);
+        }
+      } else {
+        apply(op, held);
+        if (op.kind === "put") dropped.delete(`${op.at.set} ${pathOf(op.at)}`);
       }
     }
-    return [...dropped]
-      .sort(([a], [b]) => rank(a) - rank(b))
-      .flatMap(([set, paths]) => [...paths].map((path): Ref => ({ $typeName: "localv1.Ref", Set: set, Path: path })));
+    return [...dropped.values()]
+      .sort((a, b) => rank(a.set) - rank(b.set))
+      .map((place): Ref => ({ $typeName: "localv1.Ref", Set: place.set, Path: pathOf(place) }));
   }
 
-  #reset(): void {
-    this.#items.clear();
-    this.#digests = new BucketDigests();
-    this.#digest = 0n;
-    this.#bytes = 0;
+  #change(op: StagedOp & { readonly at: Place }): void {
+    if (this.#whole === undefined) this.#staged.push(op);
+    else apply(op, this.#whole);
+  }
+}
+
+function apply(op: StagedOp & { readonly at: Place }, to: HeldItems): void {
+  if (op.kind === "put") to.put(op.at, op.item);
+  else to.delete(op.at);
+}
+
+/**
+ * Names and hashes of the items of a view, and their digests.
+ *
+ * *Bound:* about 80 bytes per item in the view; its endpoints share their names' strings.
+ */
+class HeldItems {
+  /** Items by Set, folder and name. The folder of an endpoint is its Service, so no endpoint needs a path of its own. */
+  readonly #items = new Map<SetName, Map<string, Map<string, ItemRecord>>>();
+  readonly #digests = new BucketDigests();
+  digest = 0n;
+  bytes = 0;
+
+  get buckets(): Uint8Array | undefined {
+    return this.#items.size === 0 ? undefined : this.#digests.toBytes();
   }
 
-  #outside(buckets: Uint8Array): readonly { readonly set: SetName; readonly path: string }[] {
-    return [...this.#items].flatMap(([set, items]) =>
-      [...items.keys()].filter((path) => !hasBucket(buckets, itemBucket(set, path))).map((path) => ({ set, path })),
-    );
+  outside(buckets: Uint8Array): readonly Place[] {
+    const outside: Place[] = [];
+    for (const [set, folders] of this.#items) {
+      for (const [folder, items] of folders) {
+        for (const name of items.keys()) {
+          const place = { set, folder, name };
+          if (!hasBucket(buckets, itemBucket(set, pathOf(place)))) outside.push(place);
+        }
+      }
+    }
+    return outside;
   }
 
-  #put(set: SetName, path: string, item: ItemRecord): void {
-    this.#remove(set, path);
-    getOrMake(this.#items, set, () => new Map()).set(path, item);
-    this.#toggle(set, path, item, 1);
+  put(place: Place, item: ItemRecord): void {
+    this.delete(place);
+    const folders = getOrMake(this.#items, place.set, () => new Map<string, Map<string, ItemRecord>>());
+    getOrMake(folders, place.folder, () => new Map()).set(place.name, item);
+    this.#toggle(place, item, 1);
   }
 
-  #remove(set: SetName, path: string): void {
-    const items = this.#items.get(set);
-    const item = items?.get(path);
-    if (items === undefined || item === undefined) return;
-    items.delete(path);
-    if (items.size === 0) this.#items.delete(set);
-    this.#toggle(set, path, item, -1);
+  delete(place: Place): void {
+    const { set, folder, name } = place;
+    const folders = this.#items.get(set);
+    const items = folders?.get(folder);
+    const item = items?.get(name);
+    if (folders === undefined || items === undefined || item === undefined) return;
+    items.delete(name);
+    if (items.size === 0) folders.delete(folder);
+    if (folders.size === 0) this.#items.delete(set);
+    this.#toggle(place, item, -1);
   }
 
-  #toggle(set: SetName, path: string, item: ItemRecord, sign: 1 | -1): void {
+  #toggle(place: Place, item: ItemRecord, sign: 1 | -1): void {
     const hash = BigInt.asUintN(64, item);
-    this.#digest ^= hash;
-    this.#bytes += sign * Number(item >> 64n);
-    this.#digests.toggle({ bucket: itemBucket(set, path), hash });
+    this.digest ^= hash;
+    this.bytes += sign * Number(item >> 64n);
+    this.#digests.toggle({ bucket: itemBucket(place.set, pathOf(place)), hash });
   }
 }
 

@@ -145,7 +145,8 @@ export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpo
     addresses: firstToFront(decodeAddresses(message.IPs) ?? noAddresses, decodeAddresses(message.FirstIPs)),
     ports: sharePorts(message.PortOverrides.map(decodeEndpointPort)),
     hostname: message.Hostname,
-    podName: message.PodName,
+    // Most keys begin with the name, which is then a part of the same string.
+    podName: key.startsWith(message.PodName) ? key.slice(0, message.PodName.length) : message.PodName,
     nodeName: shareText(message.NodeName),
     isOnNode,
     // KPNG's watcher does not send Use. Then all endpoints are in the Cluster set, and on-node endpoints also in the
