@@ -4,8 +4,6 @@ import type { ServiceTraffic } from "../traffic/service-traffic.ts";
 
 /** An endpoint of a service port, to which connections refer. */
 export interface BalancedEndpoint extends EndpointAddress {
-  /** *Shape:* `10.0.1.7:8080`. */
-  readonly name: string;
   /** Time when the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
   removedMs: number | undefined;
   /**
@@ -15,9 +13,9 @@ export interface BalancedEndpoint extends EndpointAddress {
   isLoop: boolean;
 }
 
-/** Current settings of a balancer. */
+/** What a balancer is told about its service port. It keeps nothing of the plan, which a node would hold twice. */
 export interface BalancerSettings {
-  readonly plan: ServicePortPlan;
+  readonly plan: Pick<ServicePortPlan, "sets" | "affinitySeconds">;
   /** Endpoints that get no new connections, but still answer existing flows. */
   readonly draining: readonly EndpointAddress[];
   /** Time for which connections to a removed endpoint go on, in milliseconds. */
@@ -33,49 +31,53 @@ export interface BalancerSettings {
 export class Balancer {
   readonly traffic: ServiceTraffic;
   readonly #affinity: ClientAffinity;
-  #settings: BalancerSettings;
+  #affinitySeconds: number | undefined;
+  #drainMs = 0;
+  #isLoop: BalancerSettings["isLoop"] = () => false;
   /** All endpoints in the plan, and removed endpoints that may still have connections. */
-  #known = new Map<string, BalancedEndpoint>();
+  #known: readonly BalancedEndpoint[] = [];
   #sets: Readonly<Record<EndpointSetName, readonly BalancedEndpoint[]>> = { cluster: [], local: [] };
   #next = { cluster: 0, local: 0 };
 
   constructor(traffic: ServiceTraffic, settings: BalancerSettings, maxClients: number, nowMs: number) {
     this.traffic = traffic;
     this.#affinity = new ClientAffinity(maxClients);
-    this.#settings = settings;
     this.update(settings, nowMs);
   }
 
   /** Replaces settings and endpoints. Removed endpoints get no new connections from now on. O(endpoints). */
-  update(settings: BalancerSettings, nowMs: number): void {
-    const { sets } = settings.plan;
-    this.#settings = settings;
-    const before = this.#known;
-    const known = new Map<string, BalancedEndpoint>();
-    const toKnown = ({ address, port }: EndpointAddress): BalancedEndpoint => {
-      const name = addressAndPort(address, port);
-      const endpoint = known.get(name) ??
-        before.get(name) ?? { address, port, name, removedMs: undefined, isLoop: false };
-      endpoint.removedMs = undefined;
-      known.set(name, endpoint);
-      return endpoint;
-    };
-    this.#sets = { cluster: sets.cluster.map(toKnown), local: sets.local.map(toKnown) };
-    for (const endpoint of settings.draining) toKnown(endpoint);
-    for (const [name, endpoint] of before) {
-      if (known.has(name)) continue;
-      endpoint.removedMs ??= nowMs;
-      // Keep the endpoint while connections may refer to it, because it may return to the plan.
-      if (nowMs - endpoint.removedMs < settings.drainMs) known.set(name, endpoint);
-    }
-    this.#known = known;
-    if (settings.plan.affinitySeconds === undefined) this.#affinity.clear();
+  update({ plan, draining, drainMs, isLoop }: BalancerSettings, nowMs: number): void {
+    this.#affinitySeconds = plan.affinitySeconds;
+    this.#drainMs = drainMs;
+    this.#isLoop = isLoop;
+    this.#replace(plan.sets, draining, nowMs);
+    if (plan.affinitySeconds === undefined) this.#affinity.clear();
   }
 
   /** Removes all endpoints, because the service port no longer exists. */
   close(nowMs: number): void {
-    const { plan } = this.#settings;
-    this.update({ ...this.#settings, plan: { ...plan, sets: { cluster: [], local: [] } }, draining: [] }, nowMs);
+    this.#replace({ cluster: [], local: [] }, [], nowMs);
+  }
+
+  #replace({ cluster, local }: ServicePortPlan["sets"], draining: readonly EndpointAddress[], nowMs: number): void {
+    const before = new Map(this.#known.map((endpoint) => [nameOf(endpoint), endpoint]));
+    const known = new Map<string, BalancedEndpoint>();
+    const toKnown = ({ address, port }: EndpointAddress): BalancedEndpoint => {
+      const name = nameOf({ address, port });
+      const endpoint = known.get(name) ?? before.get(name) ?? { address, port, removedMs: undefined, isLoop: false };
+      endpoint.removedMs = undefined;
+      known.set(name, endpoint);
+      return endpoint;
+    };
+    this.#sets = { cluster: cluster.map(toKnown), local: local.map(toKnown) };
+    for (const endpoint of draining) toKnown(endpoint);
+    for (const [name, endpoint] of before) {
+      if (known.has(name)) continue;
+      endpoint.removedMs ??= nowMs;
+      // Keep the endpoint while connections may refer to it, because it may return to the plan.
+      if (nowMs - endpoint.removedMs < this.#drainMs) known.set(name, endpoint);
+    }
+    this.#known = [...known.values()];
   }
 
   /**
@@ -90,11 +92,11 @@ export class Balancer {
     tried: readonly BalancedEndpoint[] = [],
   ): BalancedEndpoint | undefined {
     const set = this.#sets[setName];
-    const { affinitySeconds } = this.#settings.plan;
+    const affinitySeconds = this.#affinitySeconds;
     if (affinitySeconds === undefined) return this.#pick(set, setName, tried);
     const timeoutMs = affinitySeconds * 1_000;
     const remembered = tried.length === 0 ? this.#affinity.endpointOf(client, timeoutMs, nowMs) : undefined;
-    const isUsable = remembered !== undefined && set.includes(remembered) && !this.#settings.isLoop(remembered);
+    const isUsable = remembered !== undefined && set.includes(remembered) && !this.#isLoop(remembered);
     const chosen = isUsable ? remembered : this.#pick(set, setName, tried);
     if (chosen === undefined) this.#affinity.forget(client);
     else this.#affinity.remember(client, chosen, timeoutMs, nowMs);
@@ -120,7 +122,7 @@ export class Balancer {
     let again: BalancedEndpoint | undefined;
     for (let step = 0; step < set.length; step++) {
       const endpoint = set[(start + step) % set.length];
-      if (endpoint === undefined || this.#settings.isLoop(endpoint)) continue;
+      if (endpoint === undefined || this.#isLoop(endpoint)) continue;
       if (tried.includes(endpoint)) {
         again ??= endpoint;
         continue;
@@ -131,6 +133,11 @@ export class Balancer {
     this.#next[setName] = start + 1;
     return again;
   }
+}
+
+/** *Shape:* `10.0.1.7:8080`. */
+function nameOf({ address, port }: EndpointAddress): string {
+  return addressAndPort(address, port);
 }
 
 /**

@@ -272,7 +272,9 @@ export class FrontendTable {
     const pairs = ports.map((port) => {
       const id = `${port.protocol} ${port.name}`;
       const draining = answeringEndpoints(view, port, plan.node.family);
-      const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
+      // Not `port`: a function keeps what it refers to.
+      const { name, protocol } = port;
+      const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(name, protocol, endpoint);
       const balancing = { plan: port, draining, drainMs, isLoop };
       const known = before.get(id);
       known?.update(balancing, nowMs);

@@ -1,6 +1,7 @@
+import { addressAndPort } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
-import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { FlowLimits, UdpContext } from "../listen/udp-listener.ts";
@@ -99,12 +100,16 @@ export class UserspaceRuntime {
    * Returns whether connections to an endpoint would come back to a listener of this process, and so be relayed in an
    * endless loop. Anyone who may write an EndpointSlice can cause this. It is logged once for each endpoint.
    */
-  isLoop({ name: service, protocol }: ServicePortPlan, endpoint: BalancedEndpoint): boolean {
+  isLoop(service: string, protocol: Protocol, endpoint: BalancedEndpoint): boolean {
     const isLoop =
       this.isListening(protocol, endpoint) || this.#families.some(({ captures }) => captures(protocol, endpoint));
     if (isLoop && !endpoint.isLoop) {
       const reason = "it is an address and port at which this process serves a Service";
-      this.log.error("endpoint left out", { service, endpoint: endpoint.name, reason });
+      this.log.error("endpoint left out", {
+        service,
+        endpoint: addressAndPort(endpoint.address, endpoint.port),
+        reason,
+      });
     }
     endpoint.isLoop = isLoop;
     return isLoop;
