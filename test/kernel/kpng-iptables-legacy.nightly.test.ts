@@ -1,26 +1,19 @@
-import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
 import { NotRunnable, PacketRun, packetCases } from "@kpng/laboratory/check/packet-cases.ts";
 import { serveSctp, whyNoSctp } from "@kpng/laboratory/check/sctp.ts";
-import { type TwoNodes, targetPorts } from "@kpng/laboratory/check/two-nodes.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { targetPorts } from "@kpng/laboratory/check/two-nodes.ts";
+import { beforeAll, expect, test } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
 import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { whyNoPackets } from "./describe-packets.ts";
 import { buildVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
+import { useProxy } from "./use-proxy.ts";
 
 describeWhere("conformance by packets: kpng-iptables with iptables-legacy", whyNoPackets ?? whyNoLegacy(), () => {
-  let world: TwoNodes;
-  let proxy: CommandProxy;
+  const { world, proxy } = useProxy(kpngIptables, () => buildVariant("legacy"));
   let run: PacketRun;
   beforeAll(async () => {
-    world = await buildVariant("legacy");
-    if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
-    proxy = await kpngIptables(world);
-    run = await PacketRun.begin(world, proxy);
-  });
-  afterAll(async () => {
-    await proxy?.close();
-    await world?.close();
+    if (whyNoSctp() === undefined) await serveSctp(world().laboratory, targetPorts);
+    run = await PacketRun.begin(world(), proxy());
   });
 
   test.for(packetCases)("$id", { timeout: 60_000 }, async ({ run: check }, { skip }) => {

@@ -1,14 +1,13 @@
 import { once } from "node:events";
-import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
-import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import { NodeProcess } from "@kpng/laboratory/node-process.ts";
 import { web } from "@kpng/laboratory/scenario/build.ts";
 import { n1, neighbour } from "@kpng/laboratory/scenario/packet.ts";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterEach, beforeAll, expect, test } from "vitest";
 import { programFile } from "../process/program-file.ts";
 import { kpngIptables } from "./backend/kpng-proxy.ts";
 import { describeVariants } from "./describe-packets.ts";
 import { buildVariant } from "./laboratory/legacy-tools.ts";
+import { useProxy } from "./use-proxy.ts";
 
 const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
 const main = programFile("backend-iptables");
@@ -24,35 +23,32 @@ const server = `
     .listen(${port}, "${address}", () => console.log("listening"));`;
 
 describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (variant) => {
-  let world: TwoNodes;
-  let backend: CommandProxy;
+  const { world, proxy: backend } = useProxy(kpngIptables, () => buildVariant(variant));
   beforeAll(async () => {
-    world = await buildVariant(variant);
-    const { stdout } = world.laboratory.start("n1", [process.execPath, "-e", server]);
+    const { stdout } = world().laboratory.start("n1", [process.execPath, "-e", server]);
     if (stdout === null) throw new Error("the service has no output");
     await once(stdout, "data");
-    backend = await kpngIptables(world);
   });
   afterEach(async () => {
-    await backend.stop();
-    await backend.cleanUp();
+    await backend().stop();
+    await backend().cleanUp();
     await setRouteLocalnet(0);
-  });
-  afterAll(async () => {
-    await backend?.close();
-    await world?.close();
   });
 
   const sysctl = "/proc/sys/net/ipv4/conf/all/route_localnet";
-  const setRouteLocalnet = (value: number) => world.laboratory.run("n1", ["sh", "-c", `echo ${value} >${sysctl}`]);
-  const routeLocalnet = async () => Number(await world.laboratory.run("n1", ["cat", sysctl]));
-  const ask = { kind: "ask", protocol: "tcp", address, port, atOnce: 1, atMost: 1, wanted: 1 } as const;
-  const isReached = async () =>
-    (await world.agentOf(neighbour).send({ ...ask, timeoutMs: 1_000 })).some(({ kind }) => kind === "answer");
+  const setRouteLocalnet = (value: number) => world().laboratory.run("n1", ["sh", "-c", `echo ${value} >${sysctl}`]);
+  const routeLocalnet = async () => Number(await world().laboratory.run("n1", ["cat", sysctl]));
+  const ask = { protocol: "tcp", address, port } as const;
+  const isReached = async () => {
+    const { kind } = await world()
+      .agentOf(neighbour)
+      .askOnce({ ...ask, timeoutMs: 1_000 });
+    return kind === "answer";
+  };
 
   /** Returns how many of the neighbour's connections were answered while `act` ran. */
   async function answeredDuring(act: () => Promise<void>): Promise<number> {
-    const agent = world.agentOf(neighbour);
+    const agent = world().agentOf(neighbour);
     await agent.send({ kind: "probe", id: 1, protocol: "tcp", address, port });
     await act();
     return (await agent.send({ kind: "stop probe", id: 1 })).answered;
@@ -65,13 +61,13 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
 
   test("is never reached from the start, through SIGKILL and restart, to the end of the cleanup", async () => {
     const answered = await answeredDuring(async () => {
-      await backend.start({}, state);
+      await backend().start({}, state);
       expect(await routeLocalnet()).toBe(1);
       const nodePort = { ...ask, address, port: 30_080, timeoutMs: 3_000 };
-      expect(await world.agentOf(n1).send(nodePort)).toMatchObject([{ name: "b" }]);
-      await backend.restart("SIGKILL");
-      await backend.stop();
-      await backend.cleanUp();
+      expect(await world().agentOf(n1).askOnce(nodePort)).toMatchObject({ name: "b" });
+      await backend().restart("SIGKILL");
+      await backend().stop();
+      await backend().cleanUp();
     });
     expect(answered).toBe(0);
     expect(await routeLocalnet()).toBe(0);
@@ -79,7 +75,7 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
   });
 
   test("is not reached while a first start waits for a watcher: the sysctl follows the rules", async () => {
-    const waiting = new NodeProcess(world.laboratory);
+    const waiting = new NodeProcess(world().laboratory);
     waiting.start([process.execPath, main, "--api", "unix:///nonexistent/kpng.sock", "--node-name", "n1"]);
     try {
       await expect.poll(() => waiting.log()).toContain("stream lost");
@@ -90,9 +86,9 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
   });
 
   test("a restart without node ports on localhost keeps the guard", async () => {
-    await backend.start({}, state);
-    await backend.stop();
-    const without = await kpngIptables(world, { name: "none", args: ["--iptables-localhost-nodeports", "false"] });
+    await backend().start({}, state);
+    await backend().stop();
+    const without = await kpngIptables(world(), { name: "none", args: ["--iptables-localhost-nodeports", "false"] });
     try {
       expect(await answeredDuring(() => without.start({}, state))).toBe(0);
       expect(await isReached()).toBe(false);
@@ -103,22 +99,22 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
 
   test("is not reached with a sysctl that was set before kpng started; a cleanup resets it", async () => {
     await setRouteLocalnet(1);
-    await backend.start({}, state);
-    await backend.restart();
+    await backend().start({}, state);
+    await backend().restart();
     expect(await isReached()).toBe(false);
-    await backend.stop();
-    await backend.cleanUp();
+    await backend().stop();
+    await backend().cleanUp();
     expect(await routeLocalnet()).toBe(0);
   });
 
   test("the last of two instances to be cleaned up resets the sysctl", async () => {
-    const edge = await kpngIptables(world, { name: "edge", serviceProxyName: "edge", firstMarkerPort: 31_000 });
+    const edge = await kpngIptables(world(), { name: "edge", serviceProxyName: "edge", firstMarkerPort: 31_000 });
     try {
-      await backend.start({}, state);
+      await backend().start({}, state);
       await edge.start({}, { services: [], slices: [] });
       const answered = await answeredDuring(async () => {
-        await backend.stop();
-        await backend.cleanUp();
+        await backend().stop();
+        await backend().cleanUp();
         expect(await routeLocalnet()).toBe(1);
         await edge.stop();
         await edge.cleanUp();
@@ -130,16 +126,16 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
   });
 
   test("a cleanup that cannot reset the sysctl keeps the rules of IPv4, the guard among them, and fails", async () => {
-    await backend.start({}, state);
-    await backend.stop();
+    await backend().start({}, state);
+    await backend().stop();
     const readOnly = `mount --bind -o ro ${sysctl} ${sysctl} && exec "$@" --cleanup`;
     const command = ["unshare", "--mount", "sh", "-c", readOnly, "sh", process.execPath, main];
-    const { exitCode, stderr } = await world.laboratory.tryRun("n1", command);
+    const { exitCode, stderr } = await world().laboratory.tryRun("n1", command);
     expect(exitCode).not.toBe(0);
     expect(stderr).toContain("[SYSCTL_FAILED]");
     expect([await routeLocalnet(), await isReached()]).toEqual([1, false]);
-    expect((await world.rules()).v6).not.toContain("KPNG-");
-    await backend.cleanUp();
+    expect((await world().rules()).v6).not.toContain("KPNG-");
+    await backend().cleanUp();
     expect(await routeLocalnet()).toBe(0);
   });
 });

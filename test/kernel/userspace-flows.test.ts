@@ -1,12 +1,11 @@
 import { localPortRange, localPorts } from "@kpng/backend-userspace/entry/entry.ts";
-import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
-import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import { named, nothing } from "@kpng/laboratory/scenario/build.ts";
 import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import { pod } from "@kpng/laboratory/scenario/packet.ts";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { beforeAll, expect, test, vi } from "vitest";
 import { kpngUserspace } from "./backend/kpng-proxy.ts";
 import { describePackets } from "./describe-packets.ts";
+import { useProxy } from "./use-proxy.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 
@@ -15,25 +14,18 @@ const udp = (name: string, number: number, host: "b" | "c", port = 80): State =>
 const poll = { timeout: 30_000, interval: 100 };
 
 describePackets("UDP flows through kpng-userspace, with redirection", () => {
-  let world: TwoNodes;
-  let backend: CommandProxy;
   let lastId = 0;
-  const nft = (text: string) => world.laboratory.run("n1", ["nft", text]);
-  beforeAll(async () => {
-    world = await buildTwoNodes();
-    // Some rule of every node uses connection tracking.
-    await nft("table ip node { chain pre { type filter hook prerouting priority -200; ct state new counter; }; }");
-    backend = await kpngUserspace(world);
-  });
-  afterAll(async () => {
-    await backend?.close();
-    await world?.close();
-  });
+  const { world, proxy: backend } = useProxy(kpngUserspace);
+  const nft = (text: string) => world().laboratory.run("n1", ["nft", text]);
+  // Some rule of every node uses connection tracking.
+  beforeAll(() =>
+    nft("table ip node { chain pre { type filter hook prerouting priority -200; ct state new counter; }; }"),
+  );
 
   /** Sends datagrams from one port, until the test ends. The result tells who answers since its last call. */
   async function openFlow(address: string, port = 80): Promise<() => Promise<string>> {
     const id = ++lastId;
-    const agent = world.agentOf(pod("a"));
+    const agent = world().agentOf(pod("a"));
     await agent.send({ kind: "open", id, protocol: "udp", address, port });
     return async () => {
       const { answered, name } = await agent.send({ kind: "look", id });
@@ -44,13 +36,13 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
   /** Waits until the kernel's connection tracking has an entry. */
   const tracked = (destination: string, replySource: string) =>
     expect
-      .poll(() => world.laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
+      .poll(() => world().laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
       .toContain(`src=${replySource} `);
 
   test("a socket that sent before the rules existed is served", async () => {
     const who = await openFlow("10.96.0.61");
     await tracked("10.96.0.61", "10.96.0.61");
-    await backend.start({}, udp("web", 61, "b"));
+    await backend().start({}, udp("web", 61, "b"));
     await expect.poll(who, poll).toBe("b");
   });
 
@@ -60,7 +52,7 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
     const who = await openFlow("10.96.0.62");
     await tracked("10.96.0.62", "10.1.2.99");
     await nft("delete table ip other");
-    await backend.start({}, udp("web", 62, "b"));
+    await backend().start({}, udp("web", 62, "b"));
     await expect.poll(who, poll).toBe("b");
   });
 
@@ -79,7 +71,7 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
   /** Waits until no entry leads from an address to another place. */
   const untranslated = (destination: string) =>
     expect
-      .poll(() => world.laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
+      .poll(() => world().laboratory.run("n1", ["conntrack", "-L", "-p", "udp", "-d", destination]), poll)
       .not.toContain("src=192.0.2.1 ");
 
   test.each([
@@ -87,21 +79,21 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
       when: "a deleted Service",
       number: 63,
       replace: async (next: State) => {
-        await backend.apply(nothing);
-        await backend.apply(next);
+        await backend().apply(nothing);
+        await backend().apply(next);
       },
     },
     {
       when: "a Service that was deleted while no process ran",
       number: 64,
       replace: async (next: State) => {
-        await backend.stop("SIGKILL");
-        await backend.start({}, next);
+        await backend().stop("SIGKILL");
+        await backend().start({}, next);
       },
     },
   ])("a client of $when does not reach the Service that gets its local port", async ({ number, replace }) => {
     const port = rivalOf(number);
-    await backend.start({}, udp("web", number, "b"));
+    await backend().start({}, udp("web", number, "b"));
     const who = await openFlow(`10.96.0.${number}`);
     await expect.poll(who, poll).toBe("b");
     await replace(udp("next", rivalNumber, "c", port));

@@ -1,12 +1,11 @@
 import { existsSync } from "node:fs";
-import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
-import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
 import { ping } from "@kpng/laboratory/laboratory.ts";
 import { publicAddress, type ServiceOptions, web } from "@kpng/laboratory/scenario/build.ts";
 import { families, hosts } from "@kpng/laboratory/scenario/places.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { kpngIptables, kpngNft } from "./backend/kpng-proxy.ts";
 import { describePackets } from "./describe-packets.ts";
+import { useProxy } from "./use-proxy.ts";
 
 // Protocols without ports, which the packets of scenarios cannot have.
 
@@ -38,21 +37,12 @@ for _ in range(25):
 
 for (const [name, open] of Object.entries({ "kpng-nft": kpngNft, "kpng-iptables": kpngIptables })) {
   describePackets(`whole addresses of ${name}`, () => {
-    let world: TwoNodes;
-    let proxy: CommandProxy;
-    beforeAll(async () => {
-      world = await buildTwoNodes();
-      proxy = await open(world);
-      await proxy.start({}, web(headless, ["b"]));
-    });
-    afterAll(async () => {
-      await proxy?.close();
-      await world?.close();
-    });
+    const { world, proxy } = useProxy(open);
+    beforeAll(() => proxy().start({}, web(headless, ["b"])));
 
     /** Returns the number of echo requests that a pod has answered. */
     const answered = async (pod: "b" | "c"): Promise<number> => {
-      const counters = await world.laboratory.run(pod, ["cat", "/proc/net/snmp", "/proc/net/snmp6"]);
+      const counters = await world().laboratory.run(pod, ["cat", "/proc/net/snmp", "/proc/net/snmp6"]);
       const icmp = /^Icmp: .*\bOutEchoReps\b.*$\n^Icmp: (.*)$/m.exec(counters);
       const names = /^Icmp: (.*\bOutEchoReps\b.*)$/m.exec(counters)?.[1]?.split(" ") ?? [];
       const v4 = Number(icmp?.[1]?.split(" ")[names.indexOf("OutEchoReps")]);
@@ -62,33 +52,33 @@ for (const [name, open] of Object.entries({ "kpng-nft": kpngNft, "kpng-iptables"
     test.each(["client", "a", "n1"])("an endpoint answers the pings of %s", async (sender) => {
       for (const family of families) {
         const before = await answered("b");
-        expect(await ping(world.laboratory, sender, address[family]), family).not.toBe(false);
+        expect(await ping(world().laboratory, sender, address[family]), family).not.toBe(false);
         expect(await answered("b")).toBeGreaterThan(before);
       }
     });
 
     test("the node answers pings to its own addresses, also if a Service asks for them", async () => {
-      await proxy.apply(web({ ...headless, externalIPs: [hosts.n1] }, ["b"]));
+      await proxy().apply(web({ ...headless, externalIPs: [hosts.n1] }, ["b"]));
       const before = await answered("b");
       for (const family of families) {
-        expect(await ping(world.laboratory, "client", hosts.n1[family]), family).not.toBe(false);
+        expect(await ping(world().laboratory, "client", hosts.n1[family]), family).not.toBe(false);
       }
       expect(await answered("b")).toBe(before);
     });
 
     test.skipIf(!existsSync(interpreter))("a protocol that nobody knows reaches the endpoint and back", async () => {
-      await proxy.apply(web(headless, ["b"]));
+      await proxy().apply(web(headless, ["b"]));
       for (const family of families) {
-        const answering = world.laboratory.tryRun("b", python(answerOnce, hosts.b[family]));
-        const { exitCode, stdout, stderr } = await world.laboratory.tryRun("client", python(ask, address[family]));
+        const answering = world().laboratory.tryRun("b", python(answerOnce, hosts.b[family]));
+        const { exitCode, stdout, stderr } = await world().laboratory.tryRun("client", python(ask, address[family]));
         expect({ exitCode, stdout, stderr }).toEqual({ exitCode: 0, stdout: "answered\n", stderr: "" });
         await answering;
       }
     });
 
     test("without endpoints nobody answers pings", async () => {
-      await proxy.apply(web(headless, []));
-      for (const family of families) expect(await ping(world.laboratory, "client", address[family])).toBe(false);
+      await proxy().apply(web(headless, []));
+      for (const family of families) expect(await ping(world().laboratory, "client", address[family])).toBe(false);
     });
   });
 }
