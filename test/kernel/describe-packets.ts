@@ -1,4 +1,5 @@
-import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
+import { Laboratory, openLaboratory } from "@kpng/laboratory/laboratory.ts";
+import { afterAll, beforeAll } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
 import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
@@ -23,4 +24,18 @@ export function describeVariants(name: string, body: (variant: IptablesVariant) 
     const reason = whyNoPackets ?? (variant === "legacy" ? whyNoLegacy() : undefined);
     describeWhere(`${name}, iptables-${variant}`, reason, () => body(variant));
   }
+}
+
+/**
+ * Registers hooks that open a laboratory with these nodes, and close it after the last test. Returns a function that
+ * returns it.
+ */
+export function useLaboratory(...nodes: readonly string[]): () => Laboratory {
+  let laboratory: Laboratory;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    for (const node of nodes) await laboratory.add(node);
+  });
+  afterAll(() => laboratory?.close());
+  return () => laboratory;
 }

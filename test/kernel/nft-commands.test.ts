@@ -1,11 +1,10 @@
 import { writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { beforeAll, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
-import { describePackets } from "./describe-packets.ts";
+import { describePackets, useLaboratory } from "./describe-packets.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
 const main = programFile("cli");
@@ -15,22 +14,20 @@ const seed = Number(process.env.KPNG_NFT_SEED ?? Math.floor(Math.random() * 2 **
 vi.setConfig({ testTimeout: 120_000 });
 
 describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
-  let laboratory: Laboratory;
+  const laboratory = useLaboratory("printed", "installed", "without");
   let path: string;
   beforeAll(async () => {
-    laboratory = await Laboratory.open();
-    path = join(laboratory.folder, "state.json");
+    path = join(laboratory().folder, "state.json");
     await writeFile(path, manyServices(80, new Dice(seed)));
-    for (const name of ["printed", "installed", "without"]) await laboratory.add(name);
   });
-  afterAll(() => laboratory?.close());
 
   const command = (...options: readonly string[]): readonly string[] => [
     ...[process.execPath, main, "file", "-i", path, "to-local", "to-nft", "--node-name", "n1", "--once"],
     ...["--cluster-cidr", "10.1.0.0/16", "--state-dir", "none", ...options],
   ];
-  const kpng = (namespace: string, ...options: readonly string[]) => laboratory.tryRun(namespace, command(...options));
-  const tables = (namespace: string): Promise<string> => laboratory.run(namespace, ["nft", "list", "tables"]);
+  const kpng = (namespace: string, ...options: readonly string[]) =>
+    laboratory().tryRun(namespace, command(...options));
+  const tables = (namespace: string): Promise<string> => laboratory().run(namespace, ["nft", "list", "tables"]);
 
   test("--dry-run changes nothing, and nft installs from its output what --diff finds to be right", async () => {
     const printed = await kpng("printed", "--dry-run");
@@ -39,14 +36,14 @@ describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
     // An empty table differs in everything.
     const before = await kpng("printed", "--diff");
     expect(before.exitCode, before.stderr).toBe(1);
-    await laboratory.run("printed", ["nft", "-f", "-"], printed.stdout);
+    await laboratory().run("printed", ["nft", "-f", "-"], printed.stdout);
     const after = await kpng("printed", "--diff");
     expect({ exitCode: after.exitCode, stdout: after.stdout }, after.stderr).toMatchObject({ exitCode: 0 });
   });
 
   test("without koffi, the program says what is missing, and changes nothing", async () => {
     const koffi = dirname(createRequire(import.meta.url).resolve("koffi"));
-    const { exitCode, stderr } = await laboratory.tryRun("without", [
+    const { exitCode, stderr } = await laboratory().tryRun("without", [
       ...["unshare", "--mount", "sh", "-c", `mount -t tmpfs none ${koffi} && exec "$@"`, "sh"],
       ...command(),
     ]);
@@ -58,20 +55,20 @@ describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
   test("--diff names a set that another program changed, the next start repairs it, and --cleanup leaves nothing", async () => {
     expect((await kpng("installed")).exitCode).toBe(0);
     expect((await kpng("installed", "--diff")).exitCode).toBe(0);
-    await laboratory.run("installed", ["nft", "flush", "map", "ip", "kpng", "slots"]);
+    await laboratory().run("installed", ["nft", "flush", "map", "ip", "kpng", "slots"]);
     const { exitCode, stdout } = await kpng("installed", "--diff");
     expect(exitCode).toBe(1);
     expect(stdout).toContain("set slots");
     expect((await kpng("installed")).exitCode).toBe(0);
     expect((await kpng("installed", "--diff")).exitCode).toBe(0);
-    await laboratory.run("installed", ["nft", "add", "table", "ip", "foreign"]);
+    await laboratory().run("installed", ["nft", "add", "table", "ip", "foreign"]);
     expect((await kpng("installed", "--cleanup")).exitCode).toBe(0);
     expect(await tables("installed")).toBe("table ip foreign\n");
   });
 
   test("--cleanup deletes our table of one family although that of the other is not ours, and fails", async () => {
     expect((await kpng("installed")).exitCode).toBe(0);
-    await laboratory.run("installed", ["nft", "delete chain ip kpng kpng_layout_1"]);
+    await laboratory().run("installed", ["nft", "delete chain ip kpng kpng_layout_1"]);
     const { exitCode, stderr } = await kpng("installed", "--cleanup");
     expect(exitCode).toBe(1);
     expect(stderr).toContain("[TABLE_NOT_OURS]");

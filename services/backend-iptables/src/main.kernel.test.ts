@@ -1,9 +1,8 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import { beforeAll, expect, test, vi } from "vitest";
+import { describePackets, useLaboratory } from "../../../test/kernel/describe-packets.ts";
 import { serviceManifests } from "./testing/manifests.ts";
 
 // A test starts up to ten programs one after the other, each of which takes seconds on a busy machine.
@@ -15,24 +14,21 @@ const main = fileURLToPath(new URL("main.ts", import.meta.url));
 const state = serviceManifests({ clusterIP: "10.96.0.10", portName: "http", endpoint: "10.0.1.1" });
 
 describePackets("kpng-iptables as a program", () => {
-  let laboratory: Laboratory;
+  const laboratory = useLaboratory("node");
   let manifest: string;
   beforeAll(async () => {
-    laboratory = await Laboratory.open();
-    await laboratory.add("node");
-    manifest = join(laboratory.folder, "state.json");
+    manifest = join(laboratory().folder, "state.json");
     await writeFile(manifest, JSON.stringify({ apiVersion: "v1", kind: "List", items: state }));
   });
-  afterAll(() => laboratory.close());
 
   const once = (...options: readonly string[]) =>
-    laboratory.tryRun("node", [
+    laboratory().tryRun("node", [
       process.execPath,
       ...[cli, "file", "-i", manifest, "to-local", "to-iptables", "--once", "--node-name", "n1", "--state-dir", "none"],
       ...options,
     ]);
   const own = async (tool: string): Promise<readonly string[]> =>
-    (await laboratory.run("node", [`${tool}-save`])).split("\n").filter((line) => line.includes("KPNG"));
+    (await laboratory().run("node", [`${tool}-save`])).split("\n").filter((line) => line.includes("KPNG"));
 
   test("--dry-run prints the rules and installs none; --once installs them, and --dry-run then prints nothing", async () => {
     const { exitCode, stdout } = await once("--dry-run");
@@ -50,30 +46,30 @@ describePackets("kpng-iptables as a program", () => {
 
   test("--cleanup removes everything; a tool that fails keeps it from no other rules, and is the exit status", async () => {
     expect((await own("iptables")).length).toBeGreaterThan(0);
-    const folder = join(laboratory.folder, "tools");
+    const folder = join(laboratory().folder, "tools");
     await mkdir(folder);
     await writeFile(join(folder, "iptables-restore"), "#!/bin/sh\necho 'no such luck' >&2; exit 1\n", { mode: 0o755 });
     const cleanUp = [process.execPath, main, "--cleanup"];
-    const failing = await laboratory.tryRun("node", ["env", `PATH=${folder}:${process.env.PATH}`, ...cleanUp]);
+    const failing = await laboratory().tryRun("node", ["env", `PATH=${folder}:${process.env.PATH}`, ...cleanUp]);
     expect([failing.exitCode, failing.stderr]).toEqual([1, expect.stringContaining("[RESTORE_REFUSED]")]);
     expect([(await own("iptables")).length > 0, await own("ip6tables")]).toEqual([true, []]);
     const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
-    const without = await laboratory.tryRun("node", ["unshare", "--mount", "sh", "-c", masked, "sh", ...cleanUp]);
+    const without = await laboratory().tryRun("node", ["unshare", "--mount", "sh", "-c", masked, "sh", ...cleanUp]);
     expect([without.exitCode, without.stderr]).toEqual([
       1,
       expect.stringContaining("[IPTABLES_MISSING] iptables cannot be started"),
     ]);
-    expect((await laboratory.tryRun("node", cleanUp)).exitCode).toBe(0);
+    expect((await laboratory().tryRun("node", cleanUp)).exitCode).toBe(0);
     expect(await own("iptables")).toEqual([]);
   });
 
   test("only the default instance sets the conntrack options", async () => {
-    const timeout = () => laboratory.run("node", ["cat", "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"]);
+    const timeout = () => laboratory().run("node", ["cat", "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"]);
     await once("--conntrack-udp-timeout", "77s", "--service-proxy-name", "edge");
     expect(await timeout()).not.toBe("77\n");
     await once("--conntrack-udp-timeout", "77s");
     expect(await timeout()).toBe("77\n");
-    await laboratory.tryRun("node", [process.execPath, main, "--cleanup", "--service-proxy-name", "edge"]);
+    await laboratory().tryRun("node", [process.execPath, main, "--cleanup", "--service-proxy-name", "edge"]);
   });
 
   test("--diff exits with 2 if it may not read rules, or cannot write the answer", async () => {
@@ -81,7 +77,7 @@ describePackets("kpng-iptables as a program", () => {
     const bound = ["setpriv", "--bounding-set", "-net_admin,-net_raw", "--inh-caps", "-net_admin,-net_raw"];
     const full = ["sh", "-c", `exec "$@" >/dev/full`, "sh"];
     const [unread, unwritten] = await Promise.all(
-      [bound, full].map((words) => laboratory.tryRun("node", [...words, process.execPath, ...look])),
+      [bound, full].map((words) => laboratory().tryRun("node", [...words, process.execPath, ...look])),
     );
     expect([unread?.exitCode, unread?.stdout, unwritten?.exitCode]).toEqual([2, "", 2]);
     expect(unread?.stderr).toMatch(/"reason":"\[SAVE_FAILED\] .*"msg":"kpng stops"/);
@@ -90,8 +86,8 @@ describePackets("kpng-iptables as a program", () => {
 
   test("--diff prints changes by other programs, and changes nothing", async () => {
     expect(await once("--diff")).toMatchObject({ exitCode: 0, stdout: "no difference\n" });
-    await laboratory.run("node", ["iptables", "-t", "nat", "-R", "KPNG-MARK-MASQ", "1", "-j", "RETURN"]);
-    await laboratory.run("node", ["ip6tables", "-D", "FORWARD", "1"]);
+    await laboratory().run("node", ["iptables", "-t", "nat", "-R", "KPNG-MARK-MASQ", "1", "-j", "RETURN"]);
+    await laboratory().run("node", ["ip6tables", "-D", "FORWARD", "1"]);
     const before = [await own("iptables"), await own("ip6tables")];
     const changed = await once("--diff");
     expect(changed).toMatchObject({ exitCode: 1 });

@@ -1,8 +1,7 @@
 import { fileURLToPath } from "node:url";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { endpoint, service, view } from "@kpng/model/testing/views.ts";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+import { describe, expect, test } from "vitest";
+import { describePackets, useLaboratory } from "../../../../test/kernel/describe-packets.ts";
 import { type KernelRules, kernelRules } from "../testing/kernel-rules.ts";
 
 const main = fileURLToPath(new URL("../main.ts", import.meta.url));
@@ -15,17 +14,13 @@ const api = service("ns/api", { ips: ["10.96.3.11"], endpoints: [at("10.0.0.7")]
 const whole = view([web("10.0.1.1"), api]);
 
 describePackets("rules of other programs", () => {
-  let laboratory: Laboratory;
+  const laboratory = useLaboratory();
   let count = 0;
-  beforeAll(async () => {
-    laboratory = await Laboratory.open();
-  });
-  afterAll(() => laboratory.close());
 
   const fresh = async () => {
     const name = `net${count++}`;
-    const rules = await kernelRules(laboratory, name, "nft");
-    const cleanUp = () => laboratory.tryRun(name, [process.execPath, main, "--cleanup"]);
+    const rules = await kernelRules(laboratory(), name, "nft");
+    const cleanUp = () => laboratory().tryRun(name, [process.execPath, main, "--cleanup"]);
     return { rules, cleanUp };
   };
 

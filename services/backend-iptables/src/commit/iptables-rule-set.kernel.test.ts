@@ -1,8 +1,7 @@
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+import { beforeAll, describe, expect, test } from "vitest";
+import { describePackets, useLaboratory } from "../../../../test/kernel/describe-packets.ts";
 import type { Variant } from "../read/tools.ts";
 import { type KernelRules, kernelRules } from "../testing/kernel-rules.ts";
 import { restoreRules } from "./open-rule-sets.ts";
@@ -28,16 +27,12 @@ const api = service("ns/api", {
 const whole = view([web("10.0.1.1", "10.0.1.2", "10.0.1.3"), api, service("ns/none", { ips: ["10.96.0.12"] })]);
 
 describePackets("rules in the kernel", () => {
-  let laboratory: Laboratory;
+  const laboratory = useLaboratory();
   let count = 0;
-  beforeAll(async () => {
-    laboratory = await Laboratory.open();
-  });
-  afterAll(() => laboratory.close());
 
   describe.each<Variant>(["nft", "legacy"])("iptables-%s", (variant) => {
     let rules: KernelRules;
-    const fresh = async (): Promise<KernelRules> => kernelRules(laboratory, `net${count++}`, variant);
+    const fresh = async (): Promise<KernelRules> => kernelRules(laboratory(), `net${count++}`, variant);
     beforeAll(async () => {
       rules = await fresh();
     });
@@ -164,7 +159,7 @@ describePackets("rules in the kernel", () => {
       expect((await own.shown()).length).toBeGreaterThan(before.length);
       const { tools } = own;
       const run = (command: readonly string[], { input }: { readonly input?: string | undefined } = {}) =>
-        laboratory.tryRun(`net${count - 1}`, command, input);
+        laboratory().tryRun(`net${count - 1}`, command, input);
       const transaction = cleanupTransaction(await own.saved(), "KPNG-");
       await restoreRules(transaction, { tools, run });
       expect(await own.shown()).toEqual(before);

@@ -1,6 +1,5 @@
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+import { expect, test } from "vitest";
+import { describePackets, useLaboratory } from "../../../../test/kernel/describe-packets.ts";
 import { whyNoLegacy } from "../../../../test/kernel/laboratory/legacy-tools.ts";
 import { detectVariant } from "./tools.ts";
 
@@ -8,12 +7,8 @@ const someRules = (tool: string): string => `${tool} -w 5 -A INPUT -s 192.0.2.1 
 const hint = (tool: string): string => `${tool} -w 5 -t mangle -N KUBE-IPTABLES-HINT`;
 
 describePackets("--iptables-variant auto", () => {
-  let laboratory: Laboratory;
+  const laboratory = useLaboratory();
   let count = 0;
-  beforeAll(async () => {
-    laboratory = await Laboratory.open();
-  });
-  afterAll(() => laboratory.close());
 
   test.each([
     { name: "no rules", commands: [], variant: "auto", reason: "default of this system" },
@@ -39,9 +34,9 @@ describePackets("--iptables-variant auto", () => {
   ])("with $name, it chooses $variant", async ({ commands, variant, reason }) => {
     if (whyNoLegacy() !== undefined && commands.join().includes("legacy")) return;
     const node = `node${count++}`;
-    await laboratory.add(node);
-    for (const command of commands) await laboratory.run(node, ["sh", "-c", command]);
-    const found = await detectVariant((command, { input } = {}) => laboratory.tryRun(node, command, input));
+    await laboratory().add(node);
+    for (const command of commands) await laboratory().run(node, ["sh", "-c", command]);
+    const found = await detectVariant((command, { input } = {}) => laboratory().tryRun(node, command, input));
     expect(found).toEqual({ variant, reason: expect.stringContaining(reason) });
   });
 });

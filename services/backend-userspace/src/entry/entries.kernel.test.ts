@@ -1,23 +1,18 @@
 import { fileURLToPath } from "node:url";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { families } from "@kpng/model/address.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+import { expect, test } from "vitest";
+import { describePackets, useLaboratory } from "../../../../test/kernel/describe-packets.ts";
 
 const driver = fileURLToPath(new URL("../testing/drive-entries.ts", import.meta.url));
 
 describePackets("entries in the kernel", () => {
-  let laboratory: Laboratory;
-  beforeAll(async () => {
-    laboratory = await Laboratory.open();
-  });
-  afterAll(() => laboratory.close());
+  const laboratory = useLaboratory();
 
   test.each(families)(
     "%s: what is published is installed, changes by other programs are repaired, and nothing is left",
     async (family) => {
-      await laboratory.add(`entry-${family}`);
-      const seen = JSON.parse(await laboratory.run(`entry-${family}`, [process.execPath, driver, family]));
+      await laboratory().add(`entry-${family}`);
+      const seen = JSON.parse(await laboratory().run(`entry-${family}`, [process.execPath, driver, family]));
       expect(seen).toEqual({
         place: family === "v4" ? "192.0.2.1" : "2001:db8::1",
         installed: [],
