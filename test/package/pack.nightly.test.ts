@@ -3,7 +3,7 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
+import { inTurn, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -90,9 +90,7 @@ test("a backend of five lines runs on the installed package", async (context) =>
   context.skip(obstacle !== undefined, obstacle);
   const path = join(folder, "hello.mjs");
   writeFileSync(path, backend);
-  await using watcher = await startFakeWatcher((request) =>
-    request.index === 0 ? readCapture("local-n1") : silence(request),
-  );
+  await using watcher = await startFakeWatcher(inTurn(readCapture("local-n1")));
   const program = startProgram(pathToFileURL(path), ["--api", watcher.address, "--once"]);
   expect(await program.ended, program.stderr()).toBe(0);
   expect(program.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
@@ -101,9 +99,7 @@ test("a backend of five lines runs on the installed package", async (context) =>
 test("examples/typescript runs on the installed package", async (context) => {
   context.skip(obstacle !== undefined, obstacle);
   cpSync(join(repository, "examples/typescript/main.ts"), join(folder, "print.ts"));
-  await using watcher = await startFakeWatcher((request) =>
-    request.index === 0 ? readCapture("local-n1") : silence(request),
-  );
+  await using watcher = await startFakeWatcher(inTurn(readCapture("local-n1")));
   const program = startProgram(pathToFileURL(join(folder, "print.ts")), ["--api", watcher.address, "--once"]);
   expect(await program.ended, program.stderr()).toBe(0);
   expect(program.stdout()).toBe("default/noeps 10.0.0.2 -> \ndefault/web 10.0.0.1 -> 10.1.0.3,10.1.0.1,10.1.0.2\n");
@@ -111,16 +107,7 @@ test("examples/typescript runs on the installed package", async (context) => {
 
 const hasJq = spawnSync("jq", ["--version"]).status === 0;
 test.skipIf(!hasJq)(`examples/shell runs with kpng-callout${hasJq ? "" : " (skipped: no jq)"}`, () => {
-  const words = [
-    "file",
-    "-i",
-    "test/fixtures/kpng/input.yaml",
-    "to-local",
-    "to-callout",
-    "--node-name",
-    "n1",
-    "--once",
-  ];
+  const words = "file -i test/fixtures/kpng/input.yaml to-local to-callout --node-name n1 --once".split(" ");
   const args = [programFile("cli"), ...words, "--callout", "examples/shell/print.sh"];
   const { stdout } = spawnSync(process.execPath, args, { cwd: repository, encoding: "utf8" });
   expect(stdout).toBe(
@@ -143,9 +130,7 @@ test("the service proxy of examples/nginx runs on the installed package", async 
   for (const name of ["main.ts", "nginx-backend.ts"]) {
     cpSync(join(repository, "examples/nginx", name), join(folder, name));
   }
-  await using watcher = await startFakeWatcher((request) =>
-    request.index === 0 ? readCapture("local-n1") : silence(request),
-  );
+  await using watcher = await startFakeWatcher(inTurn(readCapture("local-n1")));
   const options = ["--api", watcher.address, "--once", "--state-dir", "none", "--nginx-dir", folder];
   const program = startProgram(pathToFileURL(join(folder, "main.ts")), [...options, "--nginx-reload", "true"]);
   expect(await program.ended, program.stderr()).toBe(0);
@@ -225,19 +210,11 @@ test("a watcher runs inside another program, and compiles there", async (context
   writeFileSync(join(folder, "embedded.js"), embedded);
   writeFileSync(join(folder, "embedded.ts"), embedded);
   // The declarations of a dependency of the Kubernetes client need those of ws, which are not installed.
-  const args = [
-    "embedded.ts",
-    "--skipLibCheck",
-    "--noEmit",
-    "--strict",
-    "--module",
-    "nodenext",
-    "--target",
-    "es2024",
-    "--types",
-    "node",
-  ];
-  const compiled = spawnSync(join(repository, "node_modules/.bin/tsc"), args, { cwd: folder, encoding: "utf8" });
+  const words = "embedded.ts --skipLibCheck --noEmit --strict --module nodenext --target es2024 --types node";
+  const compiled = spawnSync(join(repository, "node_modules/.bin/tsc"), words.split(" "), {
+    cwd: folder,
+    encoding: "utf8",
+  });
   expect(compiled.status, compiled.stdout).toBe(0);
   const socket = join(folder, "embedded.sock");
   const input = join(repository, "test/fixtures/kpng/input.yaml");

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type ConnectionState, followView } from "@kpng/backend-kit/receive/follow-view.ts";
-import { silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
+import { inTurn, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { relay } from "@kpng/laboratory/relay.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -68,7 +68,7 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
 );
 
 test("a watcher that does not announce its ping interval may be silent", async () => {
-  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? [reset, sync()] : silence(request)));
+  await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
   const node1 = follow(dial({ api: watcher.address }));
   await expect.poll(() => node1.states.length).toBe(1);
   await sleep(800);

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Answer, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
+import { inTurn, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
@@ -9,11 +9,6 @@ import { afterAll, expect, test } from "vitest";
 const folder = temporaryFolder(afterAll);
 
 const main = new URL("main.ts", import.meta.url);
-
-/** Answers each request with the next batch, and then leaves requests unanswered. */
-function inTurn(...batches: Awaited<ReturnType<Answer>>[]): Answer {
-  return (request) => batches[request.index] ?? silence(request);
-}
 
 const expected = readFileSync(
   new URL("../../../test/fixtures/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createClient } from "@connectrpc/connect";
 import { deleteOperation, nodeOperation } from "@kpng/backend-kit/plan/plan-message.ts";
 import { type PlanBatch, PlanState } from "@kpng/backend-kit/plan/plan-task.ts";
-import { type Answer, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
+import { inTurn, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
 import { putEndpoint, putService, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
@@ -31,11 +31,8 @@ function describe({ operation }: WatchResponse): string {
 const both = (what: string): readonly string[] => [what, what];
 
 test("the plans are printed, and then each change", async () => {
-  const answers: Record<number, ReturnType<Answer>> = {
-    0: [reset, putService("a/web"), putEndpoint("a/web/1"), sync(7n)],
-    1: [putService("a/new", "10.0.0.2"), sync(8n)],
-  };
-  await using watcher = await startFakeWatcher((request) => answers[request.index] ?? silence(request));
+  const first = [reset, putService("a/web"), putEndpoint("a/web/1"), sync(7n)];
+  await using watcher = await startFakeWatcher(inTurn(first, [putService("a/new", "10.0.0.2"), sync(8n)]));
   const program = startProgram(main, ["--api", watcher.address, "--node-name", "n1"]);
   while (!program.stdout().endsWith('{"sync":{"revision":"8"}}\n')) await new Promise(setImmediate);
   program.stop();

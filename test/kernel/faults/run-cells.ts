@@ -8,7 +8,7 @@ import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ProxyHealth } from "@kpng/backend-kit/observe/proxy-health.ts";
-import { type Answer, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
+import { type Answer, inTurn, silence, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { putEndpoint, putNode, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { putView } from "@kpng/backend-kit/testing/view-ops.ts";
 import { endpoint, service } from "@kpng/model/testing/views.ts";
@@ -68,18 +68,15 @@ function reached(): Promise<string> {
 const web = (address: string) =>
   service("a/web", { ips: [clusterIP], endpoints: [endpoint(address, { ports: [{ name: "", port: 80 }] })] });
 
-const sends =
-  (address: string, instance: string): Answer =>
-  (request) =>
-    request.index === 0 ? [reset, putNode("n1"), ...putView(web(address)), sync(1n, instance)] : silence(request);
+const sends = (address: string, instance: string): Answer =>
+  inTurn([reset, putNode("n1"), ...putView(web(address)), sync(1n, instance)]);
 
 const watchers: Readonly<Record<FaultCell["watcher"], Answer | undefined>> = {
   away: undefined,
   restarted: sends(newer, "restarted"),
   stale: sends(older, "stale"),
   // An endpoint without its Service.
-  hostile: (request) =>
-    request.index === 0 ? [reset, putEndpoint("a/none/x", "10.0.1.9"), sync(9n, "hostile")] : silence(request),
+  hostile: inTurn([reset, putEndpoint("a/none/x", "10.0.1.9"), sync(9n, "hostile")]),
 };
 
 interface Backend extends AsyncDisposable {

@@ -1,6 +1,6 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { expect, test } from "vitest";
-import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { type FakeWatcher, inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteService, putService, reset, sync } from "../testing/ops.ts";
 import { runBackendTask } from "../testing/run-backend-task.ts";
 import { createGate, type Gate, Mailbox } from "../testing/steps.ts";
@@ -58,7 +58,7 @@ test("a failed call is logged, shown in health and repeated, even if the view is
 });
 
 test("with isOnce, a failed call is repeated, and the task ends after the first success and closes its stream", async () => {
-  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? [reset, sync()] : silence(request)));
+  await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
   let calls = 0;
   const onState = (): void => {
     // Thrown at once, not as a rejection.

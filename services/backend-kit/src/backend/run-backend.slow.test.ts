@@ -6,7 +6,7 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { freePort } from "../../../../test/cluster/ports.ts";
-import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { inTurn, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putService, reset, sync } from "../testing/ops.ts";
 import { type Program, startProgram } from "../testing/program.ts";
 import type { BackendCommand, BackendContext } from "./backend-command.ts";
@@ -21,10 +21,7 @@ const main = new URL("../testing/proxy-main.ts", import.meta.url);
 
 const unusedAddress = async (): Promise<string> => `127.0.0.1:${await freePort()}`;
 
-const play = () =>
-  startFakeWatcher((request) =>
-    request.index === 0 ? [reset, putService("a/web"), sync(1n, "run")] : silence(request),
-  );
+const play = () => startFakeWatcher(inTurn([reset, putService("a/web"), sync(1n, "run")]));
 
 async function end(program: Program): Promise<void> {
   program.stop();

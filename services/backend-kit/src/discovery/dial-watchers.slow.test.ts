@@ -8,13 +8,12 @@ import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test } from "vitest";
 import { followView, watchBatches } from "../receive/follow-view.ts";
-import { type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { reset, sync } from "../testing/ops.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { dialWatchers } from "./dial-watchers.ts";
 
-const play = (instance: string): Promise<FakeWatcher> =>
-  startFakeWatcher((request) => (request.index === 0 ? [reset, sync(1n, instance)] : silence(request)));
+const play = (instance: string) => startFakeWatcher(inTurn([reset, sync(1n, instance)]));
 
 async function firstInstance(transport: Transport): Promise<string> {
   const stop = new AbortController();

@@ -6,7 +6,7 @@ import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test, vi } from "vitest";
-import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { type Answer, inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { runBackendTask } from "../testing/run-backend-task.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
@@ -126,10 +126,7 @@ function startBackend(address: string) {
 }
 
 const world = [putService("a/1"), putEndpoint("a/1/x"), putService("a/2")];
-const sends =
-  (...ops: typeof world): Answer =>
-  (request) =>
-    request.index === 0 ? [reset, ...ops, sync(1n)] : silence(request);
+const sends = (...ops: typeof world): Answer => inTurn([reset, ...ops, sync(1n)]);
 
 async function keepWorld(): Promise<void> {
   await using watcher = await startFakeWatcher(sends(...world));

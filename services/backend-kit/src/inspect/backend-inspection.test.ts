@@ -5,7 +5,7 @@ import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_p
 import { dial } from "@kpng/process/connection/dial.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { beforeEach, expect, test } from "vitest";
-import { type Answer, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { inTurn, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { runBackendTask } from "../testing/run-backend-task.ts";
 import { Mailbox } from "../testing/steps.ts";
@@ -19,7 +19,7 @@ beforeEach(() => {
 
 const viewOps = [reset, putService("a/1"), putEndpoint("a/1/x"), putService("a/2")];
 
-const sends: Answer = (request) => (request.index === 0 ? [...viewOps, sync(7n)] : silence(request));
+const sends = inTurn([...viewOps, sync(7n)]);
 
 function start(
   api: string,

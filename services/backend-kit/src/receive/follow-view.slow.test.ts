@@ -7,7 +7,7 @@ import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
-import { type Answer, type FakeWatcher, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { type Answer, type FakeWatcher, inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { put, putEndpoint, putNode, putService, reset, sync, syncAt } from "../testing/ops.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
 import type { Batch, ViewUpdate } from "../types/sync-update.ts";
@@ -212,7 +212,7 @@ test("a batch that cannot be applied does not make a later state count as older"
 });
 
 async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Promise<Batch | undefined> {
-  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
+  await using watcher = await startFakeWatcher(inTurn(ops));
   const transport = dial({ api: watcher.address, maxMessageBytes });
   for await (const batch of watchBatches({ transport, nodeName: "n1" }, AbortSignal.timeout(10_000))) return batch;
   return undefined;
@@ -280,9 +280,7 @@ test("a message beyond the limit ends the stream with an error that names the op
 test("the watcher's side of the call ends when the caller returns or aborts", async () => {
   for (const how of ["return", "abort"] as const) {
     const stop = new AbortController();
-    await using watcher = await startFakeWatcher((request) =>
-      request.index === 0 ? [reset, sync()] : silence(request),
-    );
+    await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
     const batches = watchBatches({ transport: dial({ api: watcher.address }), nodeName: "n1" }, stop.signal);
     await batches.next();
     const next = how === "abort" ? batches.next() : undefined;

@@ -10,7 +10,7 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
-import { silence, startFakeWatcher } from "../testing/fake-watcher.ts";
+import { inTurn, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteEndpoint, pack, put, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import type { Batch } from "../types/sync-update.ts";
 import { unpackOps, watchBatches } from "./follow-view.ts";
@@ -21,7 +21,7 @@ const mebibyte = 1024 * 1024;
 
 /** Follows one stream until it ends, and returns the number of its batches and why it ended. */
 async function followStream(ops: Iterable<OpItem>, maxViewBytes: number) {
-  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
+  await using watcher = await startFakeWatcher(inTurn(ops));
   const transport = dial({ api: watcher.address });
   const options = { transport, nodeName: "n1", digests: new ItemDigests(), maxViewBytes };
   let batches = 0;
@@ -120,7 +120,7 @@ async function unpackAll(ops: readonly OpItem[], maxMessageBytes?: number): Prom
 }
 
 async function firstBatch(ops: readonly OpItem[], digests: ItemDigests): Promise<Batch | undefined> {
-  await using watcher = await startFakeWatcher((request) => (request.index === 0 ? ops : silence(request)));
+  await using watcher = await startFakeWatcher(inTurn(ops));
   const options = { transport: dial({ api: watcher.address }), nodeName: "n1", digests };
   for await (const batch of watchBatches(options, AbortSignal.timeout(10_000))) return batch;
   return undefined;

@@ -82,6 +82,11 @@ export async function startFakeWatcher(answer: Answer): Promise<FakeWatcher> {
   };
 }
 
+/** Returns an {@link Answer} that sends these batches, one for each request of a stream, and then nothing. */
+export function inTurn(...batches: readonly Awaited<ReturnType<Answer>>[]): Answer {
+  return (request) => batches[request.index] ?? silence(request);
+}
+
 /** An {@link Answer} that sends nothing until the client disconnects. */
 export function silence({ signal }: ReceivedRequest): Promise<"end"> {
   return new Promise((resolve) => {

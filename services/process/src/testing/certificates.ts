@@ -29,19 +29,8 @@ export function makeCertificates(finished?: Parameters<typeof temporaryFolder>[0
   const at = (name: string): string => join(folder, name);
   const openssl = (...args: string[]): void => void execFileSync("openssl", args, { stdio: "pipe" });
   const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
-  openssl(
-    "req",
-    "-x509",
-    ...newKey,
-    "-keyout",
-    at("ca.key"),
-    "-out",
-    at("ca.crt"),
-    "-subj",
-    "/CN=test ca",
-    "-days",
-    "30",
-  );
+  const ca = ["-keyout", at("ca.key"), "-out", at("ca.crt"), "-subj", "/CN=test ca", "-days", "30"];
+  openssl("req", "-x509", ...newKey, ...ca);
   let clients = 0;
   const issue = (name: string, subject: string, extension: string, days = 30) => {
     const pair = { key: at(`${name}.key`), crt: at(`${name}.crt`) };
