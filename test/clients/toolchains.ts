@@ -82,9 +82,7 @@ async function runTests([command = "", ...args]: readonly string[], cwd: string,
   const child = spawn(command, args, { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => {
-      output += text;
-    });
+    stream.setEncoding("utf8").on("data", (text: string) => (output += text));
   }
   const exitCode = await new Promise<number | null>((done) => child.once("close", done));
   return { exitCode, output };

@@ -48,9 +48,7 @@ await describeCluster("commands of the documents about a cluster", {}, (cluster)
       const child = spawn("bash", ["-ec", command], { cwd, env, detached: true });
       const ended = once(child, "close");
       let said = "";
-      child.stderr.setEncoding("utf8").on("data", (text: string) => {
-        said += text;
-      });
+      child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
       await until(`${command} serves`, () => said.includes('"msg":"listening"') || child.exitCode !== null);
       expect(child.exitCode, said).toBeNull();
       process.kill(-(child.pid ?? 0), "SIGINT");

@@ -114,12 +114,8 @@ async function startDaemon(
   const [command = "", ...args] = network === "own" ? inOwn : daemon;
   const child = spawn(command, args, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    log = `${log}${text}`.slice(-4_000);
-  });
-  child.once("error", (error) => {
-    log += String(error);
-  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (log = `${log}${text}`.slice(-4_000)));
+  child.once("error", (error) => (log += String(error)));
   const isUp = async (): Promise<boolean> => {
     if (child.exitCode !== null) return true;
     await docker("version");

@@ -39,9 +39,7 @@ export async function startImageBuilder(folder: string): Promise<ImageBuilder> {
     stdio: ["ignore", "ignore", "pipe"],
   });
   let log = "";
-  daemon.stderr.setEncoding("utf8").on("data", (text: string) => {
-    log = `${log}${text}`.slice(-4_000);
-  });
+  daemon.stderr.setEncoding("utf8").on("data", (text: string) => (log = `${log}${text}`.slice(-4_000)));
   const ended = new Promise((resolve) => daemon.once("exit", resolve));
   const stop = async (): Promise<void> => {
     daemon.kill();

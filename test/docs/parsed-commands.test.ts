@@ -46,9 +46,7 @@ async function parserMessage([name = "", ...args]: readonly string[]): Promise<s
   let message = "";
   const prepare = (command: Command): void => {
     command.exitOverride().configureOutput({
-      writeErr: (text) => {
-        message += text;
-      },
+      writeErr: (text) => (message += text),
       writeOut: () => undefined,
     });
     if (command.commands.length === 0) command.action(() => undefined);

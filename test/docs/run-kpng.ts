@@ -26,16 +26,8 @@ export async function runKpng(args: readonly string[]): Promise<KpngResult> {
       return true;
     };
   const spies = [
-    vi.spyOn(process.stdout, "write").mockImplementation(
-      collect((text) => {
-        out += text;
-      }),
-    ),
-    vi.spyOn(process.stderr, "write").mockImplementation(
-      collect((text) => {
-        said += text;
-      }),
-    ),
+    vi.spyOn(process.stdout, "write").mockImplementation(collect((text) => (out += text))),
+    vi.spyOn(process.stderr, "write").mockImplementation(collect((text) => (said += text))),
   ];
   const before = process.exitCode;
   process.exitCode = undefined;

@@ -110,9 +110,7 @@ export class Machine {
     child.stdin?.end();
     let text = "";
     for (const stream of [child.stdout, child.stderr]) {
-      stream?.setEncoding("utf8").on("data", (part: string) => {
-        text += part;
-      });
+      stream?.setEncoding("utf8").on("data", (part: string) => (text += part));
     }
     const ended = new Promise<number | null>((done) => child.once("close", done));
     return { child, output: () => text, ended };

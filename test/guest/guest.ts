@@ -206,9 +206,7 @@ async function bootMachine(machine: Machine, options: GuestOptions): Promise<Mac
   child.stdin?.end();
   let console = "";
   for (const stream of [child.stdout, child.stderr]) {
-    stream?.setEncoding("utf8").on("data", (text: string) => {
-      console = (console + text).slice(-20_000);
-    });
+    stream?.setEncoding("utf8").on("data", (text: string) => (console = (console + text).slice(-20_000)));
   }
   // Its processes share its process group; user-mode Linux does not end them all when it panics.
   const kill = (): void => {

@@ -110,9 +110,7 @@ class Victim {
   constructor(child: ChildProcess) {
     this.#child = child;
     for (const stream of [child.stdout, child.stderr]) {
-      stream?.on("data", (data) => {
-        this.said = (this.said + String(data)).slice(-20_000);
-      });
+      stream?.on("data", (data) => (this.said = (this.said + String(data)).slice(-20_000)));
     }
   }
 

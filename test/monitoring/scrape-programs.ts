@@ -96,9 +96,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
         ...args,
       ]);
       let said = "";
-      child.stderr?.setEncoding("utf8").on("data", (text: string) => {
-        said += text;
-      });
+      child.stderr?.setEncoding("utf8").on("data", (text: string) => (said += text));
       return () => said;
     };
     const iptables = "services/backend-iptables/src/main.ts";

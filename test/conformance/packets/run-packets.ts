@@ -30,9 +30,7 @@ export async function runPackets(
   const child = spawn(process.execPath, [programFile("cli"), ...args], { stdio: ["ignore", "pipe", "pipe"] });
   const closed = once(child, "close");
   let stderr = "";
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    stderr = (stderr + text).slice(-4_000);
-  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr = (stderr + text).slice(-4_000)));
   const results = new Map<string, PacketResult>();
   for await (const line of createInterface({ input: child.stdout })) {
     const result: PacketResult = JSON.parse(line);

@@ -51,9 +51,7 @@ function reached(): Promise<string> {
   return new Promise((resolve) => {
     let text = "";
     const socket = connect({ host: clusterIP, port: 80, timeout: 5_000 });
-    socket.setEncoding("utf8").on("data", (data: string) => {
-      text += data;
-    });
+    socket.setEncoding("utf8").on("data", (data: string) => (text += data));
     socket.on("timeout", () => {
       text += "(no answer)";
       socket.destroy();
@@ -94,9 +92,7 @@ async function startBackend(api: string, state: string): Promise<Backend> {
   const transport = dial({ api });
   const context = { transport, nodeName: "n1", serviceProxyName: "", errorDelayMs: 50, isOnce: false };
   let lines = "";
-  const log = createLog("info", (line) => {
-    lines += line;
-  });
+  const log = createLog("info", (line) => (lines += line));
   const task = subject.backend.makeTask(options, { ...context, log, health, metrics, proxyHealth });
   const ended = task.run(stop.signal);
   const checkCount = async (): Promise<number> => {

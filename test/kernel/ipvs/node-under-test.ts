@@ -25,9 +25,7 @@ export class NodeUnderTest {
     this.#child = child;
     this.#lines = lines[Symbol.asyncIterator]();
     this.#closed = once(child, "close");
-    child.stderr?.on("data", (data) => {
-      this.#said = (this.#said + String(data)).slice(-4_000);
-    });
+    child.stderr?.on("data", (data) => (this.#said = (this.#said + String(data)).slice(-4_000)));
   }
 
   /** Starts the process in the namespace of n1; resolves when it answers. */

@@ -43,9 +43,7 @@ export async function runKubeProxy(options: KubeProxyOptions, isRight: (rules: S
   const proxy = laboratory.start(namespace, [options.program, ...proxyArguments(options)]);
   let log = "";
   for (const stream of [proxy.stdout, proxy.stderr]) {
-    stream?.on("data", (data) => {
-      log = (log + String(data)).slice(-5000);
-    });
+    stream?.on("data", (data) => (log = (log + String(data)).slice(-5000)));
   }
   const details = (): string => `kube-proxy on ${nodeName} says:\n${log}`;
   try {

@@ -30,9 +30,7 @@ export class ProxyUnderTest {
     this.#child = child;
     this.#metricsSocket = metricsSocket;
     for (const stream of [child.stdout, child.stderr]) {
-      stream?.on("data", (data) => {
-        this.#said = (this.#said + String(data)).slice(-3_000);
-      });
+      stream?.on("data", (data) => (this.#said = (this.#said + String(data)).slice(-3_000)));
     }
   }
 

@@ -20,9 +20,7 @@ function ask(port: number, agent?: Agent, host = "127.0.0.1"): Promise<Reply | "
   return new Promise((resolve) => {
     get({ host, port, path: "/any", agent: agent ?? false }, (response) => {
       let body = "";
-      response.setEncoding("utf8").on("data", (text: string) => {
-        body += text;
-      });
+      response.setEncoding("utf8").on("data", (text: string) => (body += text));
       response.once("end", () => resolve({ status: response.statusCode, headers: response.headers, body }));
     }).once("error", () => resolve("refused"));
   });

@@ -33,12 +33,8 @@ export function startProgram(
   const child = spawn(command, words, { env: { ...process.env, ...env } });
   let stdout = "";
   let stderr = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    stdout += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    stderr += text;
-  });
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (stdout += text));
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
   const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
   const until = (condition: () => boolean, what: string): Promise<void> =>
     new Promise((resolve, reject) => {

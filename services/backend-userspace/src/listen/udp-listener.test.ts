@@ -160,9 +160,7 @@ test("a flood that uses up all descriptors ends neither the process nor running 
   const child = spawn("sh", command, { stdio: ["pipe", "pipe", "inherit"] });
   const ended = once(child, "close");
   let text = "";
-  child.stdout.setEncoding("utf8").on("data", (data: string) => {
-    text += data;
-  });
+  child.stdout.setEncoding("utf8").on("data", (data: string) => (text += data));
   await until("the port", () => text.includes("\n") || child.exitCode !== null);
   const port = Number(text);
   const socket = await client();

@@ -8,9 +8,7 @@ import { SilentEndpoint } from "../testing/silent-endpoint.ts";
 test("data after the client's end of data still reaches the client", async () => {
   await using endpoint = await TestEndpoint.open((socket) => {
     let text = "";
-    socket.on("data", (data) => {
-      text += String(data);
-    });
+    socket.on("data", (data) => (text += String(data)));
     socket.on("end", () => socket.end(`got ${text}`));
   });
   await using service = await RunningService.open({ endpoints: [endpoint.at] });

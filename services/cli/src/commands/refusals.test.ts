@@ -23,9 +23,7 @@ test.each([
   let said = "";
   const throwErrors = (command: typeof program): void => {
     command.exitOverride().configureOutput({
-      writeErr: (text) => {
-        said += text;
-      },
+      writeErr: (text) => (said += text),
     });
     command.commands.forEach(throwErrors);
   };

@@ -28,9 +28,7 @@ async function readAll(services: number, reads: number): Promise<void> {
   if (status !== 0) throw new Error(stderr);
   const changing = spawn(process.execPath, [fileURLToPath(import.meta.url), "change"], { stdio: ["pipe", "pipe", 2] });
   let said = "";
-  changing.stdout?.on("data", (data) => {
-    said += String(data);
-  });
+  changing.stdout?.on("data", (data) => (said += String(data)));
   await once(changing.stdout ?? changing, "data");
   const wrong: number[] = [];
   for (let at = 0; at < reads; at++) {

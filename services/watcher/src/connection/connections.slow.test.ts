@@ -201,9 +201,7 @@ test("a server whose event loop was blocked keeps a connection whose reply to a 
      setTimeout(() => process.exit(), 5_000);`,
   ]);
   let said = "";
-  client.stdout.on("data", (chunk) => {
-    said += chunk;
-  });
+  client.stdout.on("data", (chunk) => (said += chunk));
   await expect.poll(() => said).toContain("ping 2");
   for (let round = 0; round < 3; round++) {
     // Due timers run before sockets are read.

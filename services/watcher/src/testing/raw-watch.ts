@@ -30,9 +30,7 @@ export class RawWatch {
       ...headers,
     });
     this.stream.on("error", () => undefined);
-    this.stream.on("data", (chunk: Buffer) => {
-      this.byteCount += chunk.length;
-    });
+    this.stream.on("data", (chunk: Buffer) => (this.byteCount += chunk.length));
     const keep = (headers: Record<string, unknown>): void => {
       this.trailers = headers;
       this.events.push("trailers");
