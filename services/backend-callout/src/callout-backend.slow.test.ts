@@ -66,36 +66,24 @@ test("a run completes after SIGTERM, and a second SIGTERM kills it", async () =>
 });
 
 test("the program inherits the environment except credentials of kpng", async () => {
-  const environment = await inheritedBy("inherits-all");
-  expect(environment).toMatchObject({ SOME_SETTING: "1", KUBECONFIG: "/k", PATH: process.env.PATH });
+  const credentials = {
+    OTEL_EXPORTER_OTLP_HEADERS: "authorization=secret",
+    OTEL_EXPORTER_OTLP_TRACES_HEADERS: "authorization=secret",
+    OTEL_EXPORTER_OTLP_CLIENT_KEY: "/key",
+    KPNG_API_TLS_KEY: "/key",
+    KPNG_API_TOKEN: "secret",
+  };
+  const settings = { SOME_SETTING: "1", KUBECONFIG: "/k" };
+  await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
+  const path = script("inherits-all", "cat /proc/$$/environ");
+  const args = ["--api", watcher.address, "--once", "--node-name", "n1", "--callout", path];
+  const program = startProgram(main, args, { ...credentials, ...settings, HOME: "/h" });
+  expect(await program.ended, program.stderr()).toBe(0);
+  const variables = program.stdout().split("\0");
+  const environment = Object.fromEntries(variables.map((text) => text.split(/=(.*)/s).slice(0, 2)));
+  expect(environment).toMatchObject({ ...settings, PATH: process.env.PATH });
   for (const name of Object.keys(credentials)) expect(environment).not.toHaveProperty(name);
 });
-
-const credentials = {
-  OTEL_EXPORTER_OTLP_HEADERS: "authorization=secret",
-  OTEL_EXPORTER_OTLP_TRACES_HEADERS: "authorization=secret",
-  OTEL_EXPORTER_OTLP_CLIENT_KEY: "/key",
-  KPNG_API_TLS_KEY: "/key",
-  KPNG_API_TOKEN: "secret",
-};
-
-/** Runs kpng-callout with credentials and settings in its environment; returns the environment of its program. */
-async function inheritedBy(name: string): Promise<Record<string, string>> {
-  await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
-  const path = script(name, "cat /proc/$$/environ");
-  const program = startProgram(main, ["--api", watcher.address, "--once", "--node-name", "n1", "--callout", path], {
-    ...credentials,
-    HOME: "/h",
-    SOME_SETTING: "1",
-    KUBECONFIG: "/k",
-  });
-  if ((await program.ended) !== 0) throw new Error(program.stderr());
-  const variables = program
-    .stdout()
-    .split("\0")
-    .filter((text) => text !== "");
-  return Object.fromEntries(variables.map((text) => text.split(/=(.*)/s).slice(0, 2)));
-}
 
 function script(name: string, body: string): string {
   const path = join(folder, name);
