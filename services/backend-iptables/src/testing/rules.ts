@@ -1,5 +1,3 @@
-import type { ServiceView } from "@kpng/model/node-view.ts";
-import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { DesiredChains } from "../diff/desired-chains.ts";
@@ -13,7 +11,10 @@ import { splitChainId, tables } from "../render/rule.ts";
  * Makes the options of the renderers from only the fields that a test is about; `node` contains fields of the node's
  * plan.
  */
-export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptions {
+export function renderOptions({
+  node,
+  ...parts
+}: Partial<Omit<RenderOptions, "node">> & { readonly node?: Partial<NodePlan> } = {}): RenderOptions {
   return {
     node: nodePlan(node),
     names: chainNames("KPNG-"),
@@ -21,32 +22,6 @@ export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptio
     isConntrackLiberal: false,
     ...parts,
   };
-}
-
-/** The fields of options that a test sets. */
-export type OptionParts = Partial<Omit<RenderOptions, "node">> & { readonly node?: Partial<NodePlan> | undefined };
-
-/**
- * Renders a Service in a readable form: `SVC: rule` for its own chains, `filter SERVICES: rule` for shared chains,
- * without prefix, hashes and comments. The tests of `renderService` compare this form.
- */
-export function rulesOf(service: ServiceView, parts: OptionParts = {}): readonly string[] {
-  const options = renderOptions(parts);
-  const { chains, listed } = renderService(planService(service, options.node), options);
-  const own = [...chains].flatMap(([id, rules]) => rules.map((rule) => `${id.replace("nat ", "")}: ${rule}`));
-  return [...listed.map(({ list, rule }) => `${list.id}: ${rule}`), ...own].map(plain);
-}
-
-function plain(text: string): string {
-  return text
-    .replace(/ ?-m comment --comment "[^"]*"/g, "")
-    .replace(/KPNG-(SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}/g, "$1")
-    .replaceAll("KPNG-", "")
-    .replace(/ -p (tcp|udp|sctp) -m \1 /g, " $1 ")
-    .replace(/: -p (tcp|udp|sctp) -m \1 /g, ": $1 ")
-    .replace(/ --mask \S+ --rsource/g, "")
-    .replace(/ --reject-with \S+/, "")
-    .replace(/: $/, ":");
 }
 
 /**
