@@ -3,17 +3,15 @@ import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { until } from "../../../../test/cluster/until.ts";
 import type { TrafficSettings } from "../rules/userspace-runtime.ts";
 import { key, RunningService, type ServiceOptions } from "../testing/running-service.ts";
 
 /** A UDP endpoint that answers with its name and the datagram. */
 async function udpEndpoint(name: string): Promise<{ readonly at: EndpointAddress; readonly socket: Socket }> {
-  const socket = createSocket("udp4");
+  const socket = await client();
   socket.on("message", (data, from) => socket.send(`${name}:${String(data)}`, from.port, from.address));
-  socket.bind(0, "127.0.0.1");
-  await once(socket, "listening");
   return { socket, at: { address: "127.0.0.1", port: socket.address().port } };
 }
 
@@ -21,6 +19,7 @@ async function client(address = "127.0.0.1"): Promise<Socket> {
   const socket = createSocket("udp4");
   socket.bind(0, address);
   await once(socket, "listening");
+  onTestFinished(() => socket[Symbol.asyncDispose]());
   return socket;
 }
 
@@ -55,7 +54,6 @@ test("datagrams of one client go to one endpoint, and those of another client to
   expect(await ask(first, service.port)).toBe(name);
   expect(await ask(second, service.port)).not.toBe(name);
   expect(service.runtime.udp.limit.open).toBe(2);
-  for (const socket of [one.socket, two.socket, first, second]) socket.close();
 });
 
 test("a flow moves when its endpoint is removed", async () => {
@@ -66,7 +64,6 @@ test("a flow moves when its endpoint is removed", async () => {
   await service.apply({ protocol: "UDP", endpoints: [two.at] });
   expect(await ask(socket, service.port, (answer) => answer.startsWith("two"))).toBe("two:x");
   expect(service.runtime.udp.limit.open).toBe(1);
-  for (const each of [one.socket, two.socket, socket]) each.close();
 });
 
 test("a client with affinity gets another endpoint when its own refuses a datagram", async () => {
@@ -76,7 +73,6 @@ test("a client with affinity gets another endpoint when its own refuses a datagr
   const socket = await client();
   expect(await ask(socket, service.port)).toBe("two:x");
   expect(service.ends()["endpoint-reset"]).toBe(1);
-  for (const each of [two.socket, socket]) each.close();
 });
 
 test("flows beyond a client's share end its own flows that are idle longest, and no flow of another client", async () => {
@@ -94,7 +90,6 @@ test("flows beyond a client's share end its own flows that are idle longest, and
   expect(service.runtime.udp.limit.open).toBe(11);
   await exchange(other, service.port);
   expect(service.runtime.table.of(key).total).toBe(51);
-  for (const each of [...flood, one.socket, other]) each.close();
 });
 
 test("an idle flow ends, and one that was in use for some time does so later", async () => {
@@ -113,7 +108,6 @@ test("an idle flow ends, and one that was in use for some time does so later", a
   await exchange(later, service.port);
   await until("a flow that began later has ended", () => service.ends().closed === 2);
   expect(service.runtime.table.of(key).open).toBe(1);
-  for (const each of [one.socket, lookup, stream, later]) each.close();
 });
 
 test("datagrams of a client outside the source ranges are ignored", async () => {
@@ -124,7 +118,6 @@ test("datagrams of a client outside the source ranges are ignored", async () => 
   socket.send("x", service.port, "127.0.0.1");
   await until("it was counted", () => service.ends().source === 1);
   expect(service.runtime.udp.limit.open).toBe(0);
-  for (const each of [one.socket, socket]) each.close();
 });
 
 test("an endpoint that no socket can be connected to is followed by the next one", async () => {
@@ -134,7 +127,6 @@ test("an endpoint that no socket can be connected to is followed by the next one
   const socket = await client();
   expect(await ask(socket, service.port)).toBe("one:x");
   expect(service.ends()).toEqual({ "endpoint-reset": 1 });
-  for (const each of [one.socket, socket]) each.close();
 });
 
 test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
@@ -148,7 +140,6 @@ test("an endpoint at which this process listens itself is left out, and counted 
   expect(service.runtime.udp.limit.open).toBe(0);
   await service.apply({ protocol: "UDP", endpoints: [own, one.at] });
   expect(await ask(socket, service.port)).toBe("one:x");
-  for (const each of [one.socket, socket]) each.close();
 });
 
 test("a flood that uses up all descriptors ends neither the process nor running flows", {
@@ -174,5 +165,4 @@ test("a flood that uses up all descriptors ends neither the process nor running 
   expect(await ended).toEqual([0, null]);
   const { limit } = JSON.parse(text.split("\n")[1] ?? "");
   expect(limit).toBeGreaterThan(50);
-  for (const each of [...flood, one.socket, socket]) each.close();
 });

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
+import { buffer } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { until } from "../../../../test/cluster/until.ts";
 import { key, mapEntry, RunningService, readAll, TestEndpoint } from "../testing/running-service.ts";
@@ -104,9 +105,7 @@ test("large transfers in both directions at once arrive complete and in order", 
   const words = Uint32Array.from({ length: 4 * 1_024 * 1_024 }, (_, at) => at);
   const desired = Buffer.from(words.buffer);
   client.end(desired);
-  const parts: Buffer[] = [];
-  for await (const part of client) parts.push(part as Buffer);
-  expect(Buffer.concat(parts).equals(desired)).toBe(true);
+  expect((await buffer(client)).equals(desired)).toBe(true);
 });
 
 test("a client is reset when no endpoint accepts its connection", async () => {
@@ -271,11 +270,6 @@ test("each of many slow clients gets exactly its own data", async () => {
     before = bytesToClients;
     return isSame;
   });
-  const download = async (client: Socket): Promise<Buffer> => {
-    const parts: Buffer[] = [];
-    for await (const part of client) parts.push(part as Buffer);
-    return Buffer.concat(parts);
-  };
-  const received = await Promise.all(clients.map(download));
+  const received = await Promise.all(clients.map((client) => buffer(client)));
   expect(received.map((data, number) => data.equals(dataFor(number)))).toEqual(clients.map(() => true));
 });
