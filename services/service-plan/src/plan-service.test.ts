@@ -196,20 +196,12 @@ const whole: readonly Row[] = [
   },
 ];
 
-describe("whole addresses", () => {
-  test.each(whole)("$name", ({ parts, node, plan }) => {
-    expect(describePlan(planService(service("ns/web", parts), nodePlan(node)))).toEqual(plan);
-  });
-});
-
-describe("cluster IPs", () => {
-  test.each(internal)("$name", ({ parts, node, plan }) => {
-    expect(describePlan(planService(service("ns/web", parts), nodePlan(node)))).toEqual(plan);
-  });
-});
-
-describe("addresses that the outside can reach", () => {
-  test.each(external)("$name", ({ parts, node, plan }) => {
+describe.each([
+  { what: "whole addresses", rows: whole },
+  { what: "cluster IPs", rows: internal },
+  { what: "addresses that the outside can reach", rows: external },
+])("$what", ({ rows }) => {
+  test.each(rows)("$name", ({ parts, node, plan }) => {
     expect(describePlan(planService(service("ns/web", parts), nodePlan(node)))).toEqual(plan);
   });
 });

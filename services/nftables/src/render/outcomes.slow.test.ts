@@ -9,6 +9,7 @@ import {
   outcomes,
   type PacketOutcome,
   type PlannedNode,
+  senderOf,
 } from "@kpng/service-plan/testing/outcomes.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
@@ -66,7 +67,7 @@ class TableWalk {
     const value = this.#value(map, key);
     if (value === undefined) return undefined;
     const { kind } = unpackSet(readNumber(value));
-    const isPod = this.#isPod(packet);
+    const isPod = senderOf(packet, this.#planned) === "pod";
     if (kind !== "local") {
       const isMarked = kind === "masquerade" || (kind === "masqueradeUnlessPod" && !isPod);
       return this.#pick(packet, value, isMarked);
@@ -109,20 +110,6 @@ class TableWalk {
   #isInRanges(chain: string, source: string): boolean {
     const set = this.#elements.chains.get(chain)?.sets?.[0];
     return set?.elements?.some((range) => isIn(source, range)) ?? false;
-  }
-
-  #isPod({ source, inInterface }: FirstPacket): boolean {
-    const { podTraffic } = this.#planned.node;
-    switch (podTraffic?.kind) {
-      case undefined:
-        return false;
-      case "source":
-        return isIn(source, podTraffic.cidr);
-      case "interface":
-        return inInterface === podTraffic.name;
-      case "interfacePrefix":
-        return inInterface?.startsWith(podTraffic.prefix) === true;
-    }
   }
 
   #servesNodePorts(address: string): boolean {

@@ -88,7 +88,8 @@ export function outcomes(
   return [isHealthCheck ? { kind: "untouched", isAccepted: true } : { kind: "untouched" }];
 }
 
-function senderOf(
+/** Returns which kind of sender a packet comes from, for the routes of a frontend. */
+export function senderOf(
   { source, inInterface }: Pick<FirstPacket, "source" | "inInterface">,
   { node, localCIDRs }: Pick<PlannedNode, "node" | "localCIDRs">,
 ): Sender {
