@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
-import { planNode } from "@kpng/service-plan/plan-node.ts";
-import { onRandomStates, plansOf, type RandomState, randomState } from "@kpng/service-plan/testing/random-views.ts";
+import { onRandomStates, randomState } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
 import { numberBytes, packed, readNumber, sharedSets, unpackSet } from "../layout/elements.ts";
+import { putState } from "../testing/plans.ts";
 import { stickyKey } from "./endpoint-sets.ts";
 import { ServiceElements } from "./service-elements.ts";
 
@@ -34,12 +34,6 @@ function lookups({ table }: ServiceElements): readonly string[] {
   return found.sort();
 }
 
-function put(elements: ServiceElements, { view, settings, localAddresses }: RandomState, family: Family): void {
-  const node = planNode(settings, family, { node: view.node, localAddresses });
-  for (const key of elements.services) if (!view.services.has(key)) elements.put(key, undefined);
-  for (const plan of plansOf({ view }, node)) elements.put(plan.key, plan);
-}
-
 function make(family: Family): ServiceElements {
   return new ServiceElements({ family, name: "kpng" }, 1_000);
 }
@@ -47,9 +41,9 @@ function make(family: Family): ServiceElements {
 test("a history of changes leads to the same lookups and chains as the last state alone", () => {
   onRandomStates(60, (state, family) => {
     const [changed, fresh] = [make(family), make(family)];
-    for (let seed = 1; seed <= 3; seed++) put(changed, randomState(seed), family);
-    put(changed, state, family);
-    put(fresh, state, family);
+    for (let seed = 1; seed <= 3; seed++) putState(changed, randomState(seed), family);
+    putState(changed, state, family);
+    putState(fresh, state, family);
     expect(lookups(changed)).toEqual(lookups(fresh));
     expect([...changed.chains.names].sort()).toEqual([...fresh.chains.names].sort());
   });
@@ -58,7 +52,7 @@ test("a history of changes leads to the same lookups and chains as the last stat
 test("nothing stays when all Services are deleted", () => {
   onRandomStates(30, (state, family) => {
     const elements = make(family);
-    put(elements, state, family);
+    putState(elements, state, family);
     for (const key of [...elements.services]) elements.put(key, undefined);
     expect(sharedSets.map((set) => elements.table.elements(set).size)).toEqual(sharedSets.map(() => 0));
     expect(elements.chains.names).toEqual(new Set());
@@ -68,9 +62,9 @@ test("nothing stays when all Services are deleted", () => {
 test("the same state again changes no element", () => {
   onRandomStates(30, (state, family) => {
     const elements = make(family);
-    put(elements, state, family);
+    putState(elements, state, family);
     elements.table.committed();
-    put(elements, state, family);
+    putState(elements, state, family);
     expect(elements.table.changes()).toEqual([]);
   });
 });

@@ -3,6 +3,15 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
+import { nodePlanOf, plansOf, type RandomState } from "@kpng/service-plan/testing/random-views.ts";
+import type { ServiceElements } from "../render/service-elements.ts";
+
+/** Makes the Services of a state the only ones of the elements. */
+export function putState(elements: ServiceElements, state: RandomState, family: Family): void {
+  const { services } = state.view;
+  for (const key of elements.services) if (!services.has(key)) elements.put(key, undefined);
+  for (const plan of plansOf(state, nodePlanOf(state, family))) elements.put(plan.key, plan);
+}
 
 /** A plan of Services whose number of endpoints a test changes. */
 export class ChangingPlan implements FamilyPlan {
