@@ -4,8 +4,8 @@ import { writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer } from "node:net";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { expect, test } from "vitest";
-import { oneService } from "./one-service.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
+import { serviceList } from "./service-list.ts";
 
 // kpng-userspace as a user without any rights starts it: as root without capabilities, or as the user of the tests.
 const { at, start } = usePrograms();
@@ -25,7 +25,7 @@ test("without any rights, Services answer at local ports, whose mapping is print
   const target = server.address() as AddressInfo;
   const datagrams = createSocket("udp4", (_data, from) => datagrams.send("udp", from.port, from.address));
   datagrams.bind(target.port, "127.0.0.1");
-  const program = serve(oneService(target.port, ["TCP", "UDP"]), "--map", "127.0.0.1");
+  const program = serve(serviceList({ target: target.port, protocols: ["TCP", "UDP"] }), "--map", "127.0.0.1");
   const portOf = (protocol: string): number =>
     Number(new RegExp(` ${protocol} \\S+ -> 127\\.0\\.0\\.1:(\\d+)\\n`).exec(program.stdout())?.[1]);
   await expect.poll(() => portOf("TCP") > 0 && portOf("UDP") > 0, { timeout: 30_000 }).toBe(true);
@@ -41,7 +41,7 @@ test("without any rights, Services answer at local ports, whose mapping is print
 });
 
 test("without the rights for redirection the program ends, with the reason and the way that needs none", async () => {
-  const program = serve(oneService(1));
+  const program = serve(serviceList({ target: 1 }));
   expect(await program.ended, program.stderr()).toBe(1);
   expect(program.stderr()).toMatch(/ENTRY_UNAVAILABLE.*packets cannot be redirected: .*--map 127\.0\.0\.1/);
 });

@@ -2,11 +2,11 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { serviceManifests } from "@kpng/backend-iptables/testing/manifests.ts";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
 import { usePrograms } from "../process/programs.ts";
+import { serviceList } from "../process/service-list.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
 
@@ -61,17 +61,17 @@ const name = "watchers and backends of two versions lose no change while they ar
 function manifests(step: number): string {
   const changing = Array.from({ length: 20 }, (_, index) => index)
     .filter((index) => (step + index) % 5 !== 0)
-    .flatMap((index) =>
-      serviceManifests({
-        name: `changing-${index}`,
-        clusterIP: `10.96.1.${index}`,
-        endpoint: `10.0.1.${1 + ((step * 7 + index) % 200)}`,
-      }),
-    );
-  const steady = ["a-steady", "z-steady"].flatMap((name, index) =>
-    serviceManifests({ name, clusterIP: `10.96.0.${index + 1}`, endpoint: `10.0.0.${index + 1}` }),
-  );
-  return JSON.stringify({ apiVersion: "v1", kind: "List", items: [...steady, ...changing] });
+    .map((index) => ({
+      name: `changing-${index}`,
+      clusterIP: `10.96.1.${index}`,
+      endpoint: `10.0.1.${1 + ((step * 7 + index) % 200)}`,
+    }));
+  const steady = ["a-steady", "z-steady"].map((name, index) => ({
+    name,
+    clusterIP: `10.96.0.${index + 1}`,
+    endpoint: `10.0.0.${index + 1}`,
+  }));
+  return JSON.stringify(serviceList(...steady, ...changing));
 }
 
 const programs = usePrograms();

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { beforeAll, expect, test, vi } from "vitest";
 import { describePackets, useLaboratory } from "../../../test/kernel/describe-packets.ts";
-import { serviceManifests } from "./testing/manifests.ts";
+import { serviceList } from "../../../test/process/service-list.ts";
 
 // A test starts up to ten programs one after the other, each of which takes seconds on a busy machine.
 vi.setConfig({ testTimeout: 180_000 });
@@ -11,14 +11,12 @@ vi.setConfig({ testTimeout: 180_000 });
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 
-const state = serviceManifests({ clusterIP: "10.96.0.10", portName: "http", endpoint: "10.0.1.1" });
-
 describePackets("kpng-iptables as a program", () => {
   const laboratory = useLaboratory("node");
   let manifest: string;
   beforeAll(async () => {
     manifest = join(laboratory().folder, "state.json");
-    await writeFile(manifest, JSON.stringify({ apiVersion: "v1", kind: "List", items: state }));
+    await writeFile(manifest, JSON.stringify(serviceList({ endpoint: "10.0.1.1" })));
   });
 
   const once = (...options: readonly string[]) =>
@@ -35,7 +33,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(exitCode).toBe(0);
     expect(stdout).toContain("# iptables-restore --noflush\n*filter\n");
     expect(stdout).toMatch(
-      /-A KPNG-SVC-\w+ -p tcp -m comment --comment "a\/web:http" -j DNAT --to-destination 10.0.1.1:8080/,
+      /-A KPNG-SVC-\w+ -p tcp -m comment --comment "default\/web:tcp" -j DNAT --to-destination 10.0.1.1:8080/,
     );
     expect(await own("iptables")).toEqual([]);
     expect((await once()).exitCode).toBe(0);

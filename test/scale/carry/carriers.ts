@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { readOpenFilesLimit } from "@kpng/backend-userspace/traffic/service-traffic.ts";
-import { oneService } from "../../process/one-service.ts";
+import { serviceList } from "../../process/service-list.ts";
 
 /** A program that carries connections to the endpoint, or the endpoint itself. */
 export interface Carrier {
@@ -25,7 +25,7 @@ export async function startEndpoint(): Promise<Carrier> {
 /** Starts kpng-userspace with a watcher in the same process, at a local port. */
 export async function startKpng(target: number): Promise<Carrier> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-carry-"));
-  writeFileSync(join(folder, "state.json"), JSON.stringify(oneService(target)));
+  writeFileSync(join(folder, "state.json"), JSON.stringify(serviceList({ target })));
   const main = join(import.meta.dirname, "../../../services/cli/src/main.ts");
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", "--map", "127.0.0.1"];
   // One Service may have half of them, and one client half of those.
