@@ -24,7 +24,7 @@ function setUp<K extends Kind>(kind: ObjectKind<K>) {
   const count = async (what: "objects" | "parts"): Promise<number | undefined> =>
     (await registry.getSingleMetric(`kpng_source_bad_${what}_total`)?.get())?.values[0]?.value;
   const reason = () => health.parts.get(`objects/${kind.kind}`)?.reason;
-  return { store, logged, put, count, reason };
+  return { store, logged, put, count, reason, report, health };
 }
 
 const metadata = { namespace: "ns", name: "web" };
@@ -76,4 +76,19 @@ test("a slice that gains the headless label is deleted, and restored when it los
     put(rawSlice(["10.1.0.1"], labels));
     assert.deepEqual(servedAddresses(store), served);
   }
+});
+
+test("a kind stays unhealthy while deletions wait, even if a watch fails and works again", () => {
+  const { report, health } = setUp(serviceKind(makeDecodeOptions()));
+  report.listed(1, 0);
+  report.deletionsHeld({ currentCount: 5_000, deletedCount: 4_999 }, 31_000);
+  report.failed({ verb: "watch", resource: "services", kind: "lost", message: "ECONNRESET" }, 800);
+  report.progressed();
+  assert.deepEqual(health.parts.get("source/kube/services"), {
+    isHealthy: false,
+    isReady: true,
+    reason: "a list would delete 4999 of 5000 services; listing again to confirm it",
+  });
+  report.listed(5_000, 0);
+  assert.ok(health.isHealthy);
 });
