@@ -55,13 +55,8 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     nodes.push(watch);
     await watch.ask({ NodeName: name, Features: [Feature.Extended], Subscriber: { Name: "kpng-test", Version: "1" } });
     watch.send({ NodeName: name, Features: [Feature.Extended] });
-    applied(watch);
+    watch.acknowledge(store.snapshot.revision);
     return watch;
-  }
-
-  function applied(watch: GrpcJsWatch): void {
-    const Timings = { WaitMicros: 1_000n, RenderMicros: 2_000n, CommitMicros: 3_000n };
-    watch.send({ Ack: { Applied: BigInt(store.snapshot.revision), Timings } });
   }
 
   function drain(): void {
@@ -99,7 +94,7 @@ describeWhere("the status page in a browser", whyNoChromium, () => {
     await goTo("changes");
     await shows("#rows", /endpoints ns\/web\s+0 of 1/);
     await watch.batch();
-    applied(watch);
+    watch.acknowledge(store.snapshot.revision);
     await shows("#rows", /endpoints ns\/web\s+1 of 1\s+\d.*\d.*n1/);
     expect(browser.errors).toEqual([]);
   });

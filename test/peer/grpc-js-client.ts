@@ -41,6 +41,12 @@ export class GrpcJsWatch {
     this.call.write(request);
   }
 
+  /** Says that a revision was applied, with times of phases. */
+  acknowledge(revision: number): void {
+    const Timings = { WaitMicros: 1_000n, RenderMicros: 2_000n, CommitMicros: 3_000n };
+    this.send({ Ack: { Applied: BigInt(revision), Timings } });
+  }
+
   async batch(): Promise<OpItem[]> {
     const ops: OpItem[] = [];
     for (;;) {

@@ -1,7 +1,4 @@
 import { execFile } from "node:child_process";
-import { once } from "node:events";
-import { connect } from "node:http2";
-import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
 import { type Client, createClient } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -10,6 +7,7 @@ import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { addresses, draining, endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
+import { postJson } from "@kpng/watcher/testing/raw-watch.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { findBinaries } from "../cluster/binaries.ts";
@@ -40,17 +38,11 @@ function watch(): GrpcJsWatch {
   return opened;
 }
 
-/** Acknowledges the current revision. */
-function applied(on: GrpcJsWatch): void {
-  const Timings = { WaitMicros: 1_000n, RenderMicros: 2_000n, CommitMicros: 3_000n };
-  on.send({ Ack: { Applied: BigInt(store.snapshot.revision), Timings } });
-}
-
 /** Subscribes a node and acknowledges its first batch. */
 async function join(name: string): Promise<GrpcJsWatch> {
   const joined = watch();
   await joined.ask({ NodeName: name, Features: [Feature.Extended], Subscriber: { Name: "kpng-test", Version: "1" } });
-  applied(joined);
+  joined.acknowledge(store.snapshot.revision);
   joined.send({ NodeName: name, Features: [Feature.Extended] });
   const states: readonly unknown[] = [ApplyState.CURRENT, ApplyState.UNKNOWN];
   await expect.poll(async () => states.includes((await nodeRow(name))?.state), { timeout: 30_000 }).toBe(true);
@@ -97,17 +89,9 @@ test("grpcurl alone shows a node's view, and what changes in it as it changes", 
 
 describe("over Connect, as curl calls", () => {
   const ask = async (method: string, request: object): Promise<[number, Record<string, unknown>]> => {
-    const session = connect(`http://${server.address}`);
-    const stream = session.request({
-      ":method": "POST",
-      ":path": `/kpng.inspect.v1.InspectService/${method}`,
-      "content-type": "application/json",
-    });
-    stream.end(JSON.stringify(request));
-    const [headers] = await once(stream, "response");
-    const answer = await text(stream);
-    session.destroy();
-    return [headers[":status"], JSON.parse(answer)];
+    const path = `/kpng.inspect.v1.InspectService/${method}`;
+    const { status, answer } = await postJson(server.address, path, JSON.stringify(request));
+    return [status, JSON.parse(answer)];
   };
 
   test.each([
@@ -203,7 +187,7 @@ describe("lists", () => {
     const LastFailure = { Error: "nft refused line 7", AgeMicros: 5_000_000n };
     await failing.ask({ NodeName: "n1", Features: [Feature.Extended], LastFailure });
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.FAILING, error: "nft refused line 7" });
-    applied(failing);
+    failing.acknowledge(store.snapshot.revision);
     await expect.poll(async () => (await nodeRow("n1"))?.error).toBe("");
   });
 
@@ -265,7 +249,7 @@ describe("watches", () => {
     expect((await subscribers.next()).value.subscribers).toMatchObject([{ node: "n1" }]);
     change();
     await one.batch();
-    applied(one);
+    one.acknowledge(store.snapshot.revision);
     for (let appliedCount = 0; appliedCount === 0; ) {
       const { changes } = (await watchedChanges.next()).value;
       expect(changes).toMatchObject([{ revision: 2n }]);
@@ -295,7 +279,7 @@ describe("watches", () => {
       const opened = watch();
       await opened.ask({ NodeName: "n1", Features: [Feature.Extended], Subscriber: { Name: program } });
       await shown(ApplyState.BEHIND, program);
-      applied(opened);
+      opened.acknowledge(store.snapshot.revision);
       await shown(ApplyState.CURRENT, program);
       opened.close();
     }

@@ -1,5 +1,7 @@
+import { once } from "node:events";
 import type { OutgoingHttpHeaders } from "node:http";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:http2";
+import { text } from "node:stream/consumers";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 
@@ -77,4 +79,14 @@ export function dialHttp2(address: string): ClientHttp2Session {
   const session = connect(`http://${address}`);
   session.on("error", () => undefined);
   return session;
+}
+
+/** Calls a method over plain HTTP/2 as curl does, and returns the status and the text of the answer. */
+export async function postJson(address: string, path: string, body = "{}", headers: OutgoingHttpHeaders = {}) {
+  const session = dialHttp2(address);
+  const method = { ":method": "POST", ":path": path, "content-type": "application/json" };
+  const stream = session.request({ ...method, ...headers }).on("error", () => undefined);
+  stream.end(body);
+  const [answer] = await once(stream, "response");
+  return { status: Number(answer[":status"]), answer: await text(stream).finally(() => session.destroy()) };
 }

@@ -11,6 +11,7 @@ import { type KeyPair, makeCertificates } from "@kpng/process/testing/certificat
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
+import { postJson } from "../../testing/raw-watch.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
@@ -136,20 +137,11 @@ test("a token over plain TCP is refused by the client, and by a watcher that rec
   const tokens = new TokenChecker({ review: issuer.review, audience: "kpng", accounts, log });
   await watched.serve({ tokens, trustsLoopback: false });
   expect(() => dial({ api: watched.address, token: readTokenFile(tokenFile) })).toThrow(/plain TCP/);
-  const session = connect(`http://${watched.address}`);
-  const stream = session.request({
-    ":method": "POST",
-    ":path": `/${PositionService.typeName}/Check`,
-    "content-type": "application/json",
-    authorization: `Bearer ${readFileSync(tokenFile, "utf8")}`,
-  });
-  stream.end("{}");
-  let text = "";
-  for await (const chunk of stream.setEncoding("utf8")) text += chunk;
-  expect(JSON.parse(text)).toMatchObject({
+  const authorization = `Bearer ${readFileSync(tokenFile, "utf8")}`;
+  const { answer } = await postJson(watched.address, `/${PositionService.typeName}/Check`, "{}", { authorization });
+  expect(JSON.parse(answer)).toMatchObject({
     code: "unauthenticated",
     message: expect.stringContaining("over TLS only"),
   });
   expect(issuer.reviews).toBe(0);
-  session.destroy();
 });
