@@ -1,11 +1,10 @@
 import { spawn } from "node:child_process";
-import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { createServer } from "node:https";
 import { connect } from "node:net";
 import type { Duplex, Readable } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
-import { portOf } from "./ports.ts";
+import { listen } from "./ports.ts";
 
 /**
  * The two endpoints of a kubelet that lead into pods, for the API server of these tests: `/portForward` connects to the
@@ -26,9 +25,7 @@ export async function startKubelet(
       else execute(socket, run(url.searchParams.getAll("command")));
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return { port: portOf(server), close: () => server.close() };
+  return { port: await listen(server), close: () => server.close() };
 }
 
 function send(socket: WebSocket, channel: number, data: Buffer): void {

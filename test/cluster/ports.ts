@@ -9,8 +9,8 @@ import { createServer, type Server } from "node:net";
 export async function freePorts(count: number): Promise<readonly number[]> {
   const servers: Server[] = [];
   for (let index = 0; index < count; index++) {
-    const server = createServer().listen(0, "127.0.0.1");
-    await once(server, "listening");
+    const server = createServer();
+    await listen(server);
     servers.push(server);
   }
   const ports = servers.map(portOf);
@@ -22,6 +22,12 @@ export async function freePorts(count: number): Promise<readonly number[]> {
 export async function freePort(): Promise<number> {
   const [port = 0] = await freePorts(1);
   return port;
+}
+
+/** Makes a server listen at a free TCP port of the loopback address, and returns the port. */
+export async function listen(server: Server): Promise<number> {
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  return portOf(server);
 }
 
 /** Returns the port that a server listens on. */

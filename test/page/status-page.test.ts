@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import { createServer, request as httpRequest } from "node:http";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -7,7 +6,7 @@ import { draining, endpoint, node, service, slice } from "@kpng/source/testing/b
 import { Store } from "@kpng/watcher/store/store.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, onTestFinished, test, vi } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
-import { portOf } from "../cluster/ports.ts";
+import { listen } from "../cluster/ports.ts";
 import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
 import { lowContrast, withoutNames } from "./accessibility.ts";
 import { Chromium, whyNoChromium } from "./chromium.ts";
@@ -258,10 +257,9 @@ async function serveBehindPrefix(prefix: string, target: string): Promise<number
     response.on("close", () => forwarded.destroy());
     request.pipe(forwarded);
   });
-  await once(proxy.listen(0, "127.0.0.1"), "listening");
   onTestFinished(() => {
     proxy.closeAllConnections();
     proxy.close();
   });
-  return portOf(proxy);
+  return listen(proxy);
 }

@@ -1,7 +1,6 @@
-import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import { onTestFinished } from "vitest";
-import { portOf } from "../cluster/ports.ts";
+import { listen } from "../cluster/ports.ts";
 
 /** Names of the collections that the Kubernetes source reads. */
 type Collection = "services" | "endpointslices" | "nodes";
@@ -23,8 +22,7 @@ export class ApiServer {
   static async start(): Promise<ApiServer> {
     const api = new ApiServer();
     const server = createServer(({ url = "" }, response) => api.#answer(new URL(url, "http://api"), response));
-    await once(server.listen(0, "127.0.0.1"), "listening");
-    api.#port = portOf(server);
+    api.#port = await listen(server);
     onTestFinished(() => {
       server.closeAllConnections();
       server.close();

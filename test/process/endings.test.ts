@@ -1,11 +1,12 @@
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, cpSync, existsSync, openSync, readFileSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer, type Socket } from "node:net";
+import { createServer, type Socket } from "node:net";
 import { resolve } from "node:path";
 import { text } from "node:stream/consumers";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { describe, expect, test } from "vitest";
+import { listen } from "../cluster/ports.ts";
 import { programFile } from "./program-file.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
@@ -124,10 +125,9 @@ test.each([
   { name: "a recording of", args: ["record"], code: 1, says: "nothing is recorded\n" },
 ])("SIGTERM ends $name a server that accepts the connection and says nothing", async ({ args, code, says }) => {
   const server = createServer();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  const port = await listen(server);
   const asked = once(server, "connection");
-  const program = start(kpngMain, [...args, "--api", `127.0.0.1:${(server.address() as AddressInfo).port}`]);
+  const program = start(kpngMain, [...args, "--api", `127.0.0.1:${port}`]);
   const [socket] = (await asked) as [Socket];
   await once(socket, "data");
   program.stop();

@@ -1,5 +1,4 @@
 import { createServer } from "node:http2";
-import type { AddressInfo } from "node:net";
 import { create } from "@bufbuild/protobuf";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
@@ -7,7 +6,7 @@ import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/local
 import { encodeServiceInfo } from "@kpng/model/wire/global-message.ts";
 import { service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
-import { freePort } from "../cluster/ports.ts";
+import { freePort, listen } from "../cluster/ports.ts";
 import { mebibytes, usageOf } from "../scale/proc.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
@@ -40,8 +39,7 @@ async function startUpstream() {
         }),
     }),
   );
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, stop: () => server.close() };
+  return { address: `127.0.0.1:${await listen(server)}`, stop: () => server.close() };
 }
 
 test("a batch without an end does not end a relay, which serves the state before it", {

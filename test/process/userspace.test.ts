@@ -1,9 +1,10 @@
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { type AddressInfo, connect, createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { expect, test } from "vitest";
+import { listen } from "../cluster/ports.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 import { serviceList } from "./service-list.ts";
 
@@ -20,12 +21,11 @@ function serve(state: unknown, ...args: readonly string[]): Program {
 }
 
 test("without any rights, Services answer at local ports, whose mapping is printed", { timeout: 60_000 }, async () => {
-  await using server = createServer((socket) => socket.end("tcp")).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const target = server.address() as AddressInfo;
+  await using server = createServer((socket) => socket.end("tcp"));
+  const target = await listen(server);
   const datagrams = createSocket("udp4", (_data, from) => datagrams.send("udp", from.port, from.address));
-  datagrams.bind(target.port, "127.0.0.1");
-  const program = serve(serviceList({ target: target.port, protocols: ["TCP", "UDP"] }), "--map", "127.0.0.1");
+  datagrams.bind(target, "127.0.0.1");
+  const program = serve(serviceList({ target, protocols: ["TCP", "UDP"] }), "--map", "127.0.0.1");
   const portOf = (protocol: string): number =>
     Number(new RegExp(` ${protocol} \\S+ -> 127\\.0\\.0\\.1:(\\d+)\\n`).exec(program.stdout())?.[1]);
   await expect.poll(() => portOf("TCP") > 0 && portOf("UDP") > 0, { timeout: 30_000 }).toBe(true);

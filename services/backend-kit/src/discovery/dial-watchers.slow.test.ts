@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import type { Transport } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -7,6 +6,7 @@ import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test } from "vitest";
+import { freePort, listen } from "../../../../test/cluster/ports.ts";
 import { followView, watchBatches } from "../receive/follow-view.ts";
 import { inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { reset, sync } from "../testing/ops.ts";
@@ -71,8 +71,7 @@ test("the certificate is checked against the name, not against its resolved addr
         }),
     }),
   );
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
+  const port = await listen(server);
   const { log } = createReadableLog();
   const tls = readClientTls({ ca: files.ca });
   const resolve = async () => ["127.0.0.1"];
@@ -87,10 +86,7 @@ test("the certificate is checked against the name, not against its resolved addr
 
 test("if a watcher does not accept a connection, the next one is tried", async () => {
   await using watcher = await play("alive");
-  const dead = createServer();
-  await new Promise<void>((resolve) => dead.listen(0, "127.0.0.1", resolve));
-  const { port } = dead.address() as AddressInfo;
-  await new Promise((resolve) => dead.close(resolve));
+  const port = await freePort();
   const { log } = createReadableLog();
   const transport = dialWatchers({ api: `127.0.0.1:${port},${watcher.address}`, log });
   for (let count = 0; count < 4; count++) expect(await firstInstance(transport)).toBe("alive");

@@ -4,7 +4,7 @@ import { connect, createServer } from "node:net";
 import { endpoint, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { freePort, portOf } from "../../../../test/cluster/ports.ts";
+import { freePort, listen } from "../../../../test/cluster/ports.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
 import { desiredChecks, HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
 
@@ -133,9 +133,8 @@ test("a server stays open while its port is unchanged, and closes with another p
 
 test("a port that another program uses is logged once, counted, and opened when it is free", () =>
   run(async ({ servers, lines, metrics, waits }) => {
-    const blocker = createServer().listen(0, "127.0.0.1");
-    await once(blocker, "listening");
-    const port = portOf(blocker);
+    const blocker = createServer();
+    const port = await listen(blocker);
     const sound = await freePort();
     const world = view([balanced(port, ["10.1.0.1"]), balanced(sound, [], "a/b")]);
     for (let sync = 0; sync < 2; sync++) await servers.sync({ view: world, addresses: () => local });

@@ -8,6 +8,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress, Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { Registry } from "prom-client";
+import { listen, portOf } from "../../../../test/cluster/ports.ts";
 import { type Entry, MapEntry } from "../entry/entry.ts";
 import { UserspaceRuleSet } from "../rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "../rules/userspace-runtime.ts";
@@ -137,15 +138,12 @@ export class TestEndpoint implements AsyncDisposable {
       onConnection(socket);
     });
     const endpoint = new TestEndpoint(server);
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
+    await listen(server);
     return endpoint;
   }
 
   get at(): EndpointAddress {
-    const address = this.#server.address();
-    if (address === null || typeof address === "string") throw new Error("not listening");
-    return { address: "127.0.0.1", port: address.port };
+    return { address: "127.0.0.1", port: portOf(this.#server) };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,13 +1,13 @@
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { connect, createServer, type TLSSocket, type TlsOptions } from "node:tls";
 import { minTlsVersion } from "@kpng/process/credential-files.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { rightsOfCertificate } from "@kpng/watcher/identity/rights.ts";
 import { beforeEach, expect, test } from "vitest";
+import { listen } from "../../../../test/cluster/ports.ts";
 import { rightNameOf, subjectNameOf } from "../commands/certificates.ts";
 import { type CertificateRequest, issueCertificate, openAuthority, type PemPair, writePair } from "./issue.ts";
 
@@ -45,9 +45,7 @@ async function shakeHands(ca: string, server: PemPair, host: string, presented: 
     socket.end("hello");
   });
   listener.on("tlsClientError", () => undefined);
-  listener.listen(0, "127.0.0.1");
-  await once(listener, "listening");
-  const { port } = listener.address() as AddressInfo;
+  const port = await listen(listener);
   try {
     const socket = connect({
       host: "127.0.0.1",

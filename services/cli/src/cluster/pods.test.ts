@@ -1,10 +1,10 @@
-import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo, Socket } from "node:net";
+import type { Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { connectKube } from "@kpng/source/kube/connect.ts";
 import { expect, onTestFinished, test } from "vitest";
 import { WebSocketServer } from "ws";
+import { listen } from "../../../../test/cluster/ports.ts";
 import { type Channels, exec, portForward } from "./channels.ts";
 import { NamespaceClient } from "./pods.ts";
 
@@ -20,8 +20,7 @@ async function streamWith(channels: Channels, messages: readonly Buffer[]) {
     });
   });
   onTestFinished(() => void server.close());
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const client = connectKube({ server: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
+  const client = connectKube({ server: `http://127.0.0.1:${await listen(server)}` });
   const namespace = new NamespaceClient("kube-system", client, new AbortController().signal);
   return namespace.open("pods/x", "pods/p/x", channels);
 }

@@ -1,21 +1,14 @@
 import { readFileSync } from "node:fs";
 import { createSecureServer, createServer, type Http2Server } from "node:http2";
-import type { AddressInfo } from "node:net";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { failureHint } from "@kpng/process/connection/failure-hint.ts";
 import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { afterAll, expect, onTestFinished, test } from "vitest";
+import { freePort, listen } from "../../../../test/cluster/ports.ts";
 import { inspectClient, withRequestErrors } from "./client.ts";
 
 const certificates = makeCertificates(afterAll);
-
-async function portOf(server: Http2Server): Promise<number> {
-  server.on("sessionError", () => undefined);
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => void server.close());
-  return (server.address() as AddressInfo).port;
-}
 
 const tlsServer = (): Http2Server => {
   const { key, crt } = certificates.server;
@@ -39,14 +32,13 @@ test.each([
   ["a certificate of an unknown CA", tlsServer, "https://", undefined, "--tls-ca"],
   ["a server that wants a client certificate", tlsServer, "https://", certificates.ca, "--tls-crt"],
 ] as const)("%s", async (_name, makeServer, scheme, ca, hint) => {
-  expect(await failure(`${scheme}127.0.0.1:${await portOf(makeServer())}`, ca)).toContain(hint);
+  const server = makeServer().on("sessionError", () => undefined);
+  onTestFinished(() => void server.close());
+  expect(await failure(`${scheme}127.0.0.1:${await listen(server)}`, ca)).toContain(hint);
 });
 
 test("nothing listens", async () => {
-  const server = createServer();
-  const port = await portOf(server);
-  await new Promise((resolve) => server.close(resolve));
-  expect(await failure(`127.0.0.1:${port}`)).toContain("\nHint: nothing listens there");
+  expect(await failure(`127.0.0.1:${await freePort()}`)).toContain("\nHint: nothing listens there");
   expect(await failure("unix:///tmp/kpng-no-such.sock")).toContain("\nHint: there is no such socket");
 });
 

@@ -1,6 +1,4 @@
-import { once } from "node:events";
 import { createServer, type ServerHttp2Session } from "node:http2";
-import type { AddressInfo } from "node:net";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
@@ -9,6 +7,7 @@ import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, onTestFinished, test } from "vitest";
+import { listen } from "../../../../test/cluster/ports.ts";
 import { node, service } from "../testing/build.ts";
 import type { ApiSourceOptions } from "./api-source.ts";
 import { startRelay } from "./testing/start-relay.ts";
@@ -160,7 +159,7 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
     if (!isFrozen) answer(request, response);
   });
   server.on("session", (session) => sessions.add(session));
-  await once(server.listen(0, "127.0.0.1"), "listening");
+  const api = `127.0.0.1:${await listen(server)}`;
   const breakAll = (): void => {
     for (const session of sessions) session.destroy();
   };
@@ -169,7 +168,6 @@ test("a relay of an original KPNG, which has no positions, is stale from when th
     breakAll();
     server.close();
   });
-  const api = `127.0.0.1:${(server.address() as AddressInfo).port}`;
   const { store } = start(api, { redial: () => dial({ api }) });
   const reports: string[] = [];
   store.currency.observe(({ kind }) => reports.push(kind));

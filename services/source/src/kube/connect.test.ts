@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { expect, onTestFinished, test, vi } from "vitest";
+import { listen } from "../../../../test/cluster/ports.ts";
 import { connectKube, loadConfig } from "./connect.ts";
 import { readBody, readJson } from "./connection.ts";
 
@@ -15,9 +15,7 @@ test("a response that is closed before its end neither ends the process nor clos
     if (incoming.url === "/expired") response.end("gone\n");
     else setTimeout(() => response.end("{}"), 5);
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  const connection = connectKube({ server: `http://127.0.0.1:${port}` });
+  const connection = connectKube({ server: `http://127.0.0.1:${await listen(server)}` });
   const { signal } = new AbortController();
   try {
     for (let round = 0; round < 50; round += 1) {
