@@ -10,6 +10,8 @@ import type { Pod } from "./pods.ts";
 import { environmentOf } from "./pods.ts";
 import { prepareVolumes, type VolumeSources } from "./volumes.ts";
 
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /** A running container. */
 export interface RunningContainer {
   /** Waits until a probe of the manifest is answered with this status, 200 by default. */
@@ -39,7 +41,7 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
   const script = [
     "set -eu",
     `mount -t tmpfs -o mode=755 tmpfs ${quote(root)}`,
-    ...systemFolders().map(([from, to]) => bind(from, join(root, to), true)),
+    ...systemFolders().map((path) => bind(path, join(root, path), true)),
     ...mounts.flatMap(({ from, to, isReadOnly, prepare = [] }) => [...prepare, bind(from, join(root, to), isReadOnly)]),
     ...links().map(([path, target]) => `ln -s ${quote(target)} ${quote(join(root, path))}`),
     `mkdir -p ${quote(`${root}/tmp`)}`,
@@ -64,17 +66,8 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
       if (answer === ended) throw new Error(`container ${pod.name} has ended:\n${child.tail(40)}`);
     },
     exec: (name, more) => {
-      const command = [
-        "--target",
-        String(child.pid),
-        "--net",
-        "--mount",
-        "--root",
-        ...enter,
-        ...commandOf(name),
-        ...more,
-      ];
-      return execFileSync("nsenter", command, { encoding: "utf8" });
+      const namespaces = ["--target", String(child.pid), "--net", "--mount", "--root"];
+      return execFileSync("nsenter", [...namespaces, ...enter, ...commandOf(name), ...more], { encoding: "utf8" });
     },
     output: () => child.tail(1_000),
     stop: () => child.stop(),
@@ -110,11 +103,7 @@ function enterOf(
     ...["/usr/bin/setpriv", "--reuid", user, "--regid", group, "--groups", String(ofPod?.fsGroup ?? group)],
     ...["--bounding-set", capabilities, "--inh-caps", "-all", "--pdeathsig", "KILL"],
     ...(securityContext.allowPrivilegeEscalation === false ? ["--no-new-privs"] : []),
-    ...[
-      "/usr/bin/env",
-      "-i",
-      `PATH=${dirname(process.execPath)}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin`,
-    ],
+    ...["/usr/bin/env", "-i", `PATH=${dirname(process.execPath)}:${systemPath}`],
     ...Object.entries(values).map(([name, value]) => `${name}=${value}`),
   ];
 }
@@ -123,28 +112,17 @@ function enterOf(
  * Folders of this machine that take the place of the image: its tools, Node.js and our programs. /usr/share is left
  * out, where the images have files of ours.
  */
-function systemFolders(): readonly (readonly [string, string])[] {
+function systemFolders(): readonly string[] {
   const usr = readdirSync("/usr").filter((name) => name !== "share");
   const system = [...usr.map((name) => `/usr/${name}`), "/bin", "/sbin", "/lib", "/lib64"].filter(
     (path) => existsSync(path) && !isLink(path),
   );
-  const files = [
-    "/etc/alternatives",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/protocols",
-    "/etc/passwd",
-    "/etc/group",
-  ];
-  const own = [...files.filter(existsSync), process.execPath, resolve(".")].map((path) => [path, path] as const);
-  const kernel = ["/proc", "/sys", "/dev"].map((path) => [path, path] as const);
-  return [
-    ...system.map((path) => [path, path] as const),
-    ...kernel,
-    // As in every container without privileges.
-    ["/proc/sys", "/proc/sys"],
-    ...own,
-  ];
+  const files = ["alternatives", "hosts", "nsswitch.conf", "protocols", "passwd", "group"].map(
+    (name) => `/etc/${name}`,
+  );
+  // /proc/sys is there as in every container without privileges.
+  const kernel = ["/proc", "/sys", "/dev", "/proc/sys"];
+  return [...system, ...kernel, ...files.filter(existsSync), process.execPath, resolve(".")];
 }
 
 function links(): readonly (readonly [string, string])[] {
