@@ -1,6 +1,6 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { runConformance } from "../conformance/protocol/run-conformance.ts";
 import { languages } from "./toolchains.ts";
@@ -9,8 +9,7 @@ import { languages } from "./toolchains.ts";
 vi.setConfig({ testTimeout: 600_000 });
 
 // One folder for the file: what ends a concurrent test is not told apart.
-const folder = mkdtempSync(join(tmpdir(), "kpng-clients-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder(afterAll);
 
 describe.concurrent.each(languages)("the client in $name", ({ find }) => {
   test("passes kpng conformance protocol", async ({ skip }) => {

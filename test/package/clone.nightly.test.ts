@@ -1,7 +1,8 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
@@ -10,12 +11,10 @@ const input = resolve("test/fixtures/kpng/input.yaml");
 const services = "service/default/noeps\nservice/default/web\n";
 
 describe("kpng as a folder", () => {
-  let folder: string;
+  const folder = temporaryFolder(afterAll);
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), "kpng-bundle-"));
     execFileSync(process.execPath, ["deploy/images/bundle.ts", folder], { stdio: "pipe" });
   });
-  afterAll(() => rmSync(folder, { recursive: true }));
 
   test.each([
     [["--version"], /^kpng \d/],
@@ -43,10 +42,9 @@ describe("a command of the clone", () => {
   });
 
   test("runs by the link that npm makes, from any folder", () => {
-    const link = join(mkdtempSync(join(tmpdir(), "kpng-link-")), "kpng");
+    const link = join(temporaryFolder(), "kpng");
     symlinkSync(resolve("services/cli/bin/kpng.mjs"), link);
     const args = ["file", "-i", input, "get", "services", "-o", "name"];
     expect(execFileSync(link, args, { cwd: tmpdir(), encoding: "utf8" })).toBe(services);
-    rmSync(join(link, ".."), { recursive: true });
   });
 });

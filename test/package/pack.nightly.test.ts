@@ -1,11 +1,11 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { inTurn, startFakeWatcher } from "@kpng/backend-kit/testing/fake-watcher.ts";
 import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
 import { startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { programFile } from "../process/program-file.ts";
@@ -15,12 +15,11 @@ const repository = resolve(import.meta.dirname, "../..");
 /** The first example of the guide. */
 const backend = exampleWith("onState");
 
-let folder: string;
+const folder = temporaryFolder(afterAll);
 /** Reason why the packages could not be installed; undefined if they were. */
 let obstacle: string | undefined;
 
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-pack-"));
   const dist = join(folder, "dist");
   execFileSync(process.execPath, ["deploy/images/bundle.ts", dist], { cwd: repository, stdio: "pipe" });
   const tarballs = [...packagesWithPrepack(), dist].map((path) => pack(path, folder));
@@ -36,8 +35,6 @@ beforeAll(() => {
   }
   obstacle = "the npm registry is not reachable";
 }, 240_000);
-
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 test("the packages contain no TypeScript sources and depend on none of our packages", (context) => {
   context.skip(obstacle !== undefined, obstacle);

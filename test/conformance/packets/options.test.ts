@@ -1,21 +1,19 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { packetCases } from "@kpng/laboratory/check/packet-cases.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { programFile } from "../../process/program-file.ts";
 
-let folder = "";
+const folder = temporaryFolder(afterAll);
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-conformance-"));
   writeFileSync(join(folder, "exceptions"), "scenario/none it is not there\n");
   const clusters = [{ name: "c", cluster: { server: "https://192.0.2.1:6443" } }];
   const contexts = [{ name: "c", context: { cluster: "c", user: "u" } }];
   const users = [{ name: "u", user: {} }];
   writeFileSync(join(folder, "config"), JSON.stringify({ clusters, contexts, users, "current-context": "c" }));
 });
-afterAll(() => rmSync(folder, { recursive: true }));
 
 function packets(...args: readonly string[]) {
   return spawnSync(process.execPath, [programFile("cli"), "conformance", "packets", ...args], { encoding: "utf8" });

@@ -1,6 +1,6 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { programFile } from "../../process/program-file.ts";
 import { faults } from "./faults.ts";
@@ -9,8 +9,7 @@ import { client, ours, runConformance } from "./run-conformance.ts";
 vi.setConfig({ testTimeout: 600_000, maxConcurrency: 4 });
 
 // One folder for the file: what ends a concurrent test is not told apart.
-const folder = mkdtempSync(join(tmpdir(), "kpng-conformance-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder(afterAll);
 
 /** A program for kpng-callout that prints what its input says. */
 function reporter(): string {

@@ -1,19 +1,18 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
+import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { makeRuleSet } from "../../../examples/nginx/nginx-backend.ts";
 
 let folder = "";
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-nginx-"));
+  folder = temporaryFolder();
 });
-afterEach(() => rmSync(folder, { recursive: true }));
 
 const stages = { committing: () => undefined };
 const web = service("shop/web", {
