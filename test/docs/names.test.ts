@@ -38,16 +38,7 @@ test.each(documents)("what $path names exists", (document) => {
     ),
     files: unknownFiles(spansOf(document)),
   };
-  expect(unknown).toEqual({
-    commands: [],
-    messages: [],
-    options: [],
-    names: [],
-    codes: [],
-    columns: [],
-    methods: [],
-    files: [],
-  });
+  expect(Object.entries(unknown).filter(([, names]) => names.length > 0)).toEqual([]);
 });
 
 /** `kpng stops` is a line of the log. */
