@@ -1,5 +1,6 @@
+import type { V1EnvVar } from "@kubernetes/client-node";
 import type { ApiClient, KubeObject } from "../cluster/api-client.ts";
-import type { EnvVar, PodSpec } from "./pod-spec.ts";
+import type { PodSpec } from "./pod-spec.ts";
 
 /** A pod that exists at the API server, bound to a node. */
 export interface Pod {
@@ -71,7 +72,7 @@ export async function environmentOf(api: ApiClient, pod: Pod): Promise<Readonly<
   return values;
 }
 
-async function resolveVariable(api: ApiClient, pod: Pod, { name, value = "", valueFrom }: EnvVar): Promise<string> {
+async function resolveVariable(api: ApiClient, pod: Pod, { name, value = "", valueFrom }: V1EnvVar): Promise<string> {
   if (valueFrom === undefined) return value;
   const { configMapKeyRef: ref, fieldRef } = valueFrom;
   if (ref !== undefined) {

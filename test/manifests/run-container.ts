@@ -5,7 +5,7 @@ import { Child } from "../cluster/child.ts";
 import { until } from "../cluster/until.ts";
 import { commandLineOf } from "./kustomizations.ts";
 import type { Machine } from "./machine.ts";
-import type { Container, PodSpec, Probe } from "./pod-spec.ts";
+import type { Container, PodSpec } from "./pod-spec.ts";
 import type { Pod } from "./pods.ts";
 import { environmentOf } from "./pods.ts";
 import { prepareVolumes, type VolumeSources } from "./volumes.ts";
@@ -55,7 +55,7 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
   child.start();
   return {
     untilProbe: async (kind, status = 200) => {
-      const { host = "127.0.0.1", port, path: probed } = probeOf(container, kind);
+      const { host = "127.0.0.1", port, path: probed = "/" } = probeOf(container, kind);
       const ended = "it has ended";
       const answer = await until(
         `${kind} of ${pod.name}`,
@@ -76,7 +76,7 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
 
 /** Returns the port of a probe as a number: a probe may name a port of the container. */
 function probeOf(container: Container, kind: "liveness" | "readiness") {
-  const probe: Probe | undefined = kind === "liveness" ? container.livenessProbe : container.readinessProbe;
+  const probe = kind === "liveness" ? container.livenessProbe : container.readinessProbe;
   if (probe?.httpGet === undefined) throw new Error(`container ${container.name} has no ${kind} probe over HTTP`);
   const { host, port, path } = probe.httpGet;
   const named = container.ports?.find(({ name }) => name === port)?.containerPort;

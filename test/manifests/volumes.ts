@@ -1,8 +1,9 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { cgroupMount } from "@kpng/laboratory/check/node-cgroup.ts";
+import type { V1Volume } from "@kubernetes/client-node";
 import type { ApiClient } from "../cluster/api-client.ts";
-import type { PodSpec, Volume } from "./pod-spec.ts";
+import type { PodSpec } from "./pod-spec.ts";
 import type { Pod } from "./pods.ts";
 
 /** A file or folder of the host that a container sees at another path. */
@@ -49,7 +50,7 @@ export async function prepareVolumes(pod: Pod, sources: VolumeSources): Promise<
   return mounts;
 }
 
-async function prepare(volume: Volume, pod: Pod, { api, folder }: VolumeSources): Promise<string> {
+async function prepare(volume: V1Volume, pod: Pod, { api, folder }: VolumeSources): Promise<string> {
   const { name, secret, configMap, projected, emptyDir, hostPath } = volume;
   if (hostPath !== undefined) return pathOfHost(hostPath.path, hostPath.type, folder);
   const path = makeFolder(folder, name);
@@ -62,7 +63,7 @@ async function prepare(volume: Volume, pod: Pod, { api, folder }: VolumeSources)
     const { data } = await api.get(`/api/v1/namespaces/kube-system/configmaps/${configMap.name}`);
     for (const [key, text] of Object.entries(data as Readonly<Record<string, string>>)) put(path, key, text, pod.spec);
   } else if (projected !== undefined) {
-    for (const { serviceAccountToken: token } of projected.sources) {
+    for (const { serviceAccountToken: token } of projected.sources ?? []) {
       if (token !== undefined) put(path, token.path, await pod.requestToken(token.audience), pod.spec);
     }
   } else if (emptyDir !== undefined) {
