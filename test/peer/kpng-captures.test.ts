@@ -2,8 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { makeDecodeOptions } from "@kpng/source/decode/decoded.ts";
-import { loadInput } from "@kpng/source/file/read-inputs.ts";
+import { input, readGood } from "@kpng/source/file/testing/texts.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -16,9 +15,7 @@ let server: TestServer;
 
 beforeAll(async () => {
   const store = new Store();
-  const input = (await loadInput([join(fixtures, "input.yaml")], { decode: makeDecodeOptions() })).read();
-  if (input.kind === "bad") throw new Error(JSON.stringify(input.problems));
-  store.replace(input.objects);
+  store.replace(readGood(input).objects);
   server = await serveStore(store);
 });
 

@@ -17,8 +17,7 @@ import {
   Set as SetName,
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { makeDecodeOptions } from "@kpng/source/decode/decoded.ts";
-import { loadInput } from "@kpng/source/file/read-inputs.ts";
+import { readGood } from "@kpng/source/file/testing/texts.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
@@ -37,11 +36,7 @@ const vectors = {
   global: ["global", {}],
 } as const satisfies Readonly<Record<string, readonly ["local" | "global", JsonValue]>>;
 
-async function read(state: string) {
-  const input = (await loadInput([join(folder, state)], { decode: makeDecodeOptions() })).read();
-  if (input.kind === "bad") throw new Error(JSON.stringify(input.problems));
-  return input.objects;
-}
+const read = (state: string) => readGood(readFileSync(join(folder, state), "utf8")).objects;
 
 /** What a Sync says beyond itself differs between servers. */
 function withoutSyncFields(operation: OpItem): OpItem {
@@ -84,14 +79,14 @@ function compare(name: string, operations: readonly OpItem[]): void {
 
 test.each(Object.entries(vectors))("a watcher sends the vector %s", async (name, [set, request]) => {
   const store = new Store();
-  store.replace(await read("1.yaml"));
+  store.replace(read("1.yaml"));
   const server = await serveStore(store);
   const message = set === "global" ? {} : fromJson(WatchReqSchema, request);
   const watch = new GrpcJsWatch(server.address, set);
   try {
     compare(`${name}.1`, (await watch.ask(message)).map(withoutSyncFields));
     const next = watch.ask(message);
-    store.replace(await read("2.yaml"));
+    store.replace(read("2.yaml"));
     compare(`${name}.2`, (await next).map(withoutSyncFields));
   } finally {
     watch.close();

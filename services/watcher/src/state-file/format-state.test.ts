@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import type { Service } from "@kpng/model/service.ts";
-import { readGood } from "@kpng/source/file/testing/texts.ts";
+import { input, readGood, toFile } from "@kpng/source/file/testing/texts.ts";
 import type { ClusterObjects } from "@kpng/source/source.ts";
 import { addresses, draining, endpoint, node, service, servicePort, slice } from "@kpng/source/testing/build.ts";
 import { load, YAML11_SCHEMA } from "js-yaml";
@@ -23,13 +22,12 @@ function normal(objects: ClusterObjects): unknown {
   );
 }
 
-for (const file of ["input.yaml", "to-file.yaml"]) {
-  test(`${file}: the output equals that of KPNG byte for byte`, () => {
-    const objects = read(readFileSync(`test/fixtures/kpng/${file}`, "utf8"));
-    const expected = readFileSync("test/fixtures/kpng/to-file.yaml", "utf8");
-    assert.equal(formatState(objects), expected);
-  });
-}
+test.each([
+  ["input.yaml", input],
+  ["to-file.yaml", toFile],
+])("%s: the output equals that of KPNG byte for byte", (_file, text) => {
+  assert.equal(formatState(read(text)), toFile);
+});
 
 const odd: ClusterObjects = {
   services: [
