@@ -98,7 +98,7 @@ test("empty files, empty documents and comments are an empty cluster", () => {
   assert.deepEqual([services, slices, nodes], [[], [], []]);
 });
 
-const badTable: readonly { name: string; texts: readonly string[]; at: readonly string[] }[] = [
+test.each<{ name: string; texts: readonly string[]; at: readonly string[] }>([
   {
     name: "unknown keys, also in capitals",
     texts: ["services:\n- service: {name: a, clusterip: x}\n", "services:\n- Service: {}\n"],
@@ -131,15 +131,11 @@ const badTable: readonly { name: string; texts: readonly string[]; at: readonly 
     texts: [manifests, manifests.split("---\n")[1]?.replace("service-name: web", "service-name: b") ?? ""],
     at: ["b.yaml"],
   },
-];
-
-for (const { name, texts, at } of badTable) {
-  test(`invalid input: ${name} is a problem at its place`, () => {
-    const result = read(...texts);
-    const lines = result.kind === "bad" ? result.problems.map((each) => `${each.at}: ${each.problem}`) : [];
-    expect(lines).toEqual(at.map((place) => expect.stringContaining(place)));
-  });
-}
+])("invalid input: $name is a problem at its place", ({ texts, at }) => {
+  const result = read(...texts);
+  const lines = result.kind === "bad" ? result.problems.map((each) => `${each.at}: ${each.problem}`) : [];
+  expect(lines).toEqual(at.map((place) => expect.stringContaining(place)));
+});
 
 test("a randomly mutated file is read or rejected, and never throws", () => {
   const random = makeRandomBelow(makeRandom(7));

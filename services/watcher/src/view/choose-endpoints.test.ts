@@ -87,32 +87,25 @@ describe("chooseEndpoints chooses", () => {
 
 const node = { name: "here", zone: "z1" };
 
-const reasons: readonly {
-  readonly reason: ChoiceReason;
-  readonly set: "cluster" | "local";
-  /** The first one is explained. */
-  readonly endpoints: string;
-  readonly needed?: string;
-}[] = [
-  { reason: "ready", set: "cluster", endpoints: "b" },
-  { reason: "ready", set: "local", endpoints: "a" },
-  { reason: "hinted-to-node", set: "cluster", endpoints: "b/@here" },
-  { reason: "hinted-to-zone", set: "cluster", endpoints: "b/z1" },
-  { reason: "last-resort", set: "cluster", endpoints: "b:draining" },
-  { reason: "last-resort", set: "local", endpoints: "a:draining b" },
-  { reason: "set-not-needed", set: "local", endpoints: "a", needed: "cluster" },
-  { reason: "not-ready", set: "cluster", endpoints: "a:starting" },
-  { reason: "not-ready", set: "local", endpoints: "b:starting" },
-  { reason: "terminated", set: "cluster", endpoints: "a:dead" },
-  { reason: "not-on-node", set: "local", endpoints: "b" },
-  { reason: "terminating", set: "cluster", endpoints: "a:draining b" },
-  { reason: "hinted-to-other-nodes", set: "cluster", endpoints: "b/@there a/@here" },
-  { reason: "hinted-to-other-zones", set: "cluster", endpoints: "b/z2 a/z1" },
-];
-
-test.each(reasons)("$reason in set $set: $endpoints", ({ reason, set, endpoints: list, needed }) => {
+/** The reason for the first of the endpoints in a set; by default, both sets are needed. */
+test.each<[reason: ChoiceReason, set: "cluster" | "local", list: string, needed?: string]>([
+  ["ready", "cluster", "b"],
+  ["ready", "local", "a"],
+  ["hinted-to-node", "cluster", "b/@here"],
+  ["hinted-to-zone", "cluster", "b/z1"],
+  ["last-resort", "cluster", "b:draining"],
+  ["last-resort", "local", "a:draining b"],
+  ["set-not-needed", "local", "a", "cluster"],
+  ["not-ready", "cluster", "a:starting"],
+  ["not-ready", "local", "b:starting"],
+  ["terminated", "cluster", "a:dead"],
+  ["not-on-node", "local", "b"],
+  ["terminating", "cluster", "a:draining b"],
+  ["hinted-to-other-nodes", "cluster", "b/@there a/@here"],
+  ["hinted-to-other-zones", "cluster", "b/z2 a/z1"],
+])("%s in set %s: %s", (reason, set, list, needed) => {
   const endpoints = list.split(" ").map(parseEndpoint);
-  const sets = { cluster: needed !== "local", local: needed !== "cluster" };
+  const sets = { cluster: true, local: needed !== "cluster" };
   const choice = chooseEndpoints(endpoints, node, sets);
   expect(explainChoice(endpoints[0] as Named, set, choice, node)).toBe(reason);
 });

@@ -47,37 +47,12 @@ function snapshot(revision: number, ages: Readonly<Record<number, number>>, node
 const at = (revision: number): Snapshot => ({ ...emptySnapshot, revision });
 
 test.each([
-  {
-    name: "the trace of the batch's revision is named",
-    before: at(4),
-    snapshot: snapshot(5, { 5: 1 }),
-    traces: ["trace 5"],
-  },
-  {
-    name: "traces are named newest first",
-    before: at(2),
-    snapshot: snapshot(5, { 3: 9, 5: 1 }),
-    traces: ["trace 5", "trace 3"],
-  },
-  {
-    name: "only traces of revisions in the batch are named",
-    before: at(3),
-    snapshot: snapshot(5, { 3: 9 }),
-    traces: [],
-  },
-  {
-    name: "a trace is named however old it is",
-    before: at(1),
-    snapshot: snapshot(5, { 2: 90_000 }),
-    traces: ["trace 2"],
-  },
-  {
-    name: "a first batch names recent traces only",
-    before: undefined,
-    snapshot: snapshot(5, { 2: 40_000, 4: 20_000 }),
-    traces: ["trace 4"],
-  },
-])("$name", ({ before, snapshot: now, traces }) => {
+  ["the trace of the batch's revision is named", at(4), snapshot(5, { 5: 1 }), ["trace 5"]],
+  ["traces are named newest first", at(2), snapshot(5, { 3: 9, 5: 1 }), ["trace 5", "trace 3"]],
+  ["only traces of revisions in the batch are named", at(3), snapshot(5, { 3: 9 }), []],
+  ["a trace is named however old it is", at(1), snapshot(5, { 2: 90_000 }), ["trace 2"]],
+  ["a first batch names recent traces only", undefined, snapshot(5, { 2: 40_000, 4: 20_000 }), ["trace 4"]],
+] as const)("%s", (_name, before, now, traces) => {
   expect(markerTraces({ before, snapshot: now }, 1, nowMs).traceparents).toEqual(traces);
 });
 
