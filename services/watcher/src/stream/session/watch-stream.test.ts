@@ -1,7 +1,7 @@
 import type { ConnectError } from "@connectrpc/connect";
 import { node } from "@kpng/source/testing/build.ts";
 import { Registry } from "prom-client";
-import { beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { Store } from "../../store/store.ts";
 import { noChanges, type Projection } from "../delta/projection.ts";
@@ -25,7 +25,7 @@ interface OpenOptions {
   readonly resumed?: Projection;
 }
 
-/** Opens a stream and records its writes, its ends, and how often it had room again. */
+/** Opens a stream until the test ends, and records its writes, its ends, and how often it had room again. */
 function open({ hasRoom = () => true, count = 1, isExtended = false, resumed }: OpenOptions = {}) {
   const opened = { written: [] as Frame[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
   const stream = new WatchStream<Projection>({
@@ -46,6 +46,7 @@ function open({ hasRoom = () => true, count = 1, isExtended = false, resumed }: 
       resume: projection === resumed ? () => ({ isEmpty: false, frames: () => [Buffer.alloc(100)] }) : undefined,
     }),
   });
+  onTestFinished(() => stream.close());
   return Object.assign(opened, { stream });
 }
 
@@ -94,7 +95,6 @@ describe("a stream", () => {
       stream.take(view);
       await turn();
       expect(written).toHaveLength(2 + requests * count);
-      stream.close();
     }
   });
 
@@ -112,7 +112,6 @@ describe("a stream", () => {
     }
     expect(stream.isFull).toBe(false);
     expect(opened.rooms).toBe(rooms + 1);
-    stream.close();
   });
 
   test("begins another view at once with Reset, instead of the previous request", async () => {
@@ -126,7 +125,6 @@ describe("a stream", () => {
     change();
     await turn();
     expect(written).toHaveLength(5);
-    stream.close();
   });
 
   test("answers a request for another view even if its turn yields an empty batch", async () => {
@@ -153,8 +151,6 @@ describe("a stream", () => {
     // Reset and the view, twice.
     expect(written).toHaveLength(4);
     expect(stream.isFull).toBe(false);
-    stream.close();
-    busy.stream.close();
   });
 
   test.each([true, false])(
@@ -171,7 +167,6 @@ describe("a stream", () => {
       await expect.poll(() => written).toHaveLength(first ? 2 : 3);
       expect(written.at(-2)).toBe(resetFrame);
       expect(written.at(-1)?.length).toBeLessThan(100);
-      stream.close();
     },
   );
 
@@ -187,7 +182,6 @@ describe("a stream", () => {
     await turn();
     expect(written).toHaveLength(2);
     expect(written).not.toContain(resetFrame);
-    stream.close();
   });
 
   test("takes one request for another view ahead, and reports when it can take more", async () => {
@@ -204,7 +198,6 @@ describe("a stream", () => {
     }
     expect(stream.isFull).toBe(false);
     expect(opened.rooms).toBe(rooms + 1);
-    stream.close();
   });
 
   test("computes nothing for a reader that stops; when it reads again, one batch has all changes", async () => {
@@ -231,7 +224,6 @@ describe("a stream", () => {
     await turn();
     expect(made).toBe(3);
     expect(written).toHaveLength(4);
-    stream.close();
   });
 
   test.each([
@@ -252,7 +244,6 @@ describe("a stream", () => {
     // Reset, the view with its marker, the change, its marker.
     expect(written).toHaveLength(4);
     expect(written[2]).toBe(shared);
-    stream.close();
   });
 
   test("waits for the reader between large frames", async () => {
@@ -265,7 +256,6 @@ describe("a stream", () => {
       stream.drained();
     }
     expect(written.slice(1, 4).map(({ length }) => length)).toEqual([20_000, 20_000, 20_000]);
-    stream.close();
   });
 
   test("whose view fails ends with an error, and other streams continue", async () => {
@@ -281,6 +271,5 @@ describe("a stream", () => {
     await turn();
     expect(one.ends[0]?.message).toContain("broken");
     expect(other.written).toHaveLength(2);
-    other.stream.close();
   });
 });
