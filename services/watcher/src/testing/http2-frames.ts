@@ -1,3 +1,5 @@
+import { getPackedSettings } from "node:http2";
+
 /** The subset of HTTP/2 (RFC 9113) and gRPC that hostile clients need, which send what no library would. */
 export const frameType = {
   data: 0,
@@ -40,22 +42,11 @@ export const connectionStart: Buffer = Buffer.concat([
     frameType.settings,
     0,
     0,
-    Buffer.concat([
-      // Response headers are not decoded, so the server must not use a dynamic header table.
-      encodeSetting(0x1, 0),
-      encodeSetting(0x2, 0),
-      encodeSetting(0x4, largestWindow),
-    ]),
+    // Response headers are not decoded, so the server must not use a dynamic header table.
+    getPackedSettings({ headerTableSize: 0, enablePush: false, initialWindowSize: largestWindow }),
   ),
   encodeWindowUpdate(0, largestWindow - initialWindow),
 ]);
-
-function encodeSetting(id: number, value: number): Buffer {
-  const setting = Buffer.alloc(6);
-  setting.writeUInt16BE(id);
-  setting.writeUInt32BE(value, 2);
-  return setting;
-}
 
 /**
  * Encodes HEADERS of a gRPC call without TLS as HPACK literals without indexing (RFC 7541 §6.2.2): equal bytes for every stream.
