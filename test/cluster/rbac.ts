@@ -6,8 +6,6 @@ import { until } from "./until.ts";
 
 const rbacFile = join(import.meta.dirname, "../../deploy/kubernetes/watcher/rbac.yaml");
 
-export const clusterRolePath = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kpng-watcher";
-
 const collections: Readonly<Record<string, string>> = {
   ServiceAccount: "/api/v1/namespaces/kube-system/serviceaccounts",
   ClusterRole: "/apis/rbac.authorization.k8s.io/v1/clusterroles",

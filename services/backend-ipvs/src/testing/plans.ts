@@ -7,11 +7,6 @@ export const routesOf = {
   /** A cluster IP: pods keep their address. */
   internal: { pod: { ...cluster, isMasqueraded: false }, node: cluster, outside: cluster },
   external: { pod: cluster, node: cluster, outside: cluster },
-  local: {
-    pod: { ...cluster, isMasqueraded: false },
-    node: cluster,
-    outside: { kind: "balance", set: "local", isMasqueraded: false },
-  },
   refused: { pod: { kind: "refuse" }, node: { kind: "refuse" }, outside: { kind: "refuse" } },
 } as const satisfies Record<string, Frontend["routes"]>;
 
