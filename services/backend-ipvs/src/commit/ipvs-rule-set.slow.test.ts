@@ -4,30 +4,23 @@ import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { openRuleSet, planOf, planOfServices, stages } from "../testing/rule-sets.ts";
 import { useKernel, useTools } from "../testing/use-tools.ts";
 
+const allWork = { ip: "", ipset: "", ipvsadm: "", "iptables-save": "", "iptables-restore": "" };
+
 test("a change writes the lines of its Service only, and a sync without a change runs nothing", async () => {
-  const works = "exit 0";
-  const tools = useTools({
-    ip: works,
-    ipset: works,
-    ipvsadm: works,
-    "iptables-save": works,
-    "iptables-restore": works,
-  });
+  const { readInputs } = useTools(allWork);
   const rules = openRuleSet();
   const three = ["10.1.1.7", "10.1.2.8", "10.1.3.9"].map((address) => ({ address, port: 8080 }));
   await rules.sync(planOf(0, {}), "all", stages);
-  const full = tools.readInputs().length;
+  const full = readInputs().length;
   expect(full).toBeGreaterThan(500);
 
   const added = planOf(42, { sets: { cluster: three, local: [] } });
   expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "partial", puts: 1, deletes: 0 });
-  expect(tools.readInputs().slice(full)).toEqual(["-a -t 10.96.0.42:80 -r 10.1.3.9:8080 -m -w 1"]);
+  expect(readInputs().slice(full)).toEqual(["-a -t 10.96.0.42:80 -r 10.1.3.9:8080 -m -w 1"]);
 
   expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "none" });
-  expect(tools.readInputs()).toHaveLength(full + 1);
+  expect(readInputs()).toHaveLength(full + 1);
 });
-
-const allWork = { ip: "", ipset: "", ipvsadm: "", "iptables-save": "", "iptables-restore": "" };
 
 test("link-local addresses, which come and go with pods, do not render all Services again", async () => {
   useTools({ ...allWork, "ip6tables-save": "", "ip6tables-restore": "" });
@@ -73,14 +66,9 @@ test("node ports follow the addresses of the node in the next sync of any Servic
   const { readInputs } = useTools(allWork);
   let v4 = ["192.0.2.1"];
   const rules = openRuleSet({ localAddresses: () => ({ v4, v6: [] }) });
-  const nodePort = {
-    kind: "nodePort",
-    address: undefined,
-    port: 30_080,
-    protocol: "UDP",
-    routes: routesOf.external,
-  } as const;
-  const plan = planOfServices("v4", [webPlan([frontend(nodePort)], { protocol: "UDP" })]);
+  const place = { kind: "nodePort", address: undefined, port: 30_080, protocol: "UDP" } as const;
+  const nodePort = frontend({ ...place, routes: routesOf.external });
+  const plan = planOfServices("v4", [webPlan([nodePort], { protocol: "UDP" })]);
   await rules.sync(plan, "all", stages);
   const before = readInputs().length;
   v4 = ["192.0.2.2"];
@@ -154,9 +142,8 @@ test("a foreign virtual server at an excluded address is left alone", async () =
 
 test("a virtual server of another program goes at the address and port of a Service, also without endpoints", async () => {
   const ipvsadm = 'if [ "$1" = -S ]; then echo "-A -t 10.96.0.42:80 -s rr\n-A -t 203.0.113.9:80 -s lc"; fi';
-  const tools = useTools({ ip: "", ipset: "", ipvsadm, "iptables-save": "", "iptables-restore": "" });
-  const refused = { pod: { kind: "refuse" }, node: { kind: "refuse" }, outside: { kind: "refuse" } } as const;
-  const frontends = [frontend({ address: "10.96.0.42", routes: refused })];
+  const { readInputs } = useTools({ ...allWork, ipvsadm });
+  const frontends = [frontend({ address: "10.96.0.42", routes: routesOf.refused })];
   await openRuleSet().sync(planOf(42, { frontends, sets: { cluster: [], local: [] } }), "all", stages);
-  expect(tools.readInputs().filter((line) => line.startsWith("-D "))).toEqual(["-D -t 10.96.0.42:80"]);
+  expect(readInputs().filter((line) => line.startsWith("-D "))).toEqual(["-D -t 10.96.0.42:80"]);
 });

@@ -116,16 +116,10 @@ test("an object that two Services need stays until both are gone", () => {
 
 test("an object that moves from one Service to another has the value of its new owner, in either order", () => {
   const of = (value: string) => new Map<ObjectKind, Map<string, string>>([["server", new Map([[server, value]])]]);
-  for (const isFirstAdded of [true, false]) {
+  for (const order of [["ns/a", "ns/b"] as const, ["ns/b", "ns/a"] as const]) {
     const desired = new ServiceObjects();
     desired.put("ns/a", of("-s rr"));
-    if (isFirstAdded) {
-      desired.put("ns/b", of("-s rr -p 5"));
-      desired.put("ns/a", undefined);
-    } else {
-      desired.put("ns/a", undefined);
-      desired.put("ns/b", of("-s rr -p 5"));
-    }
+    for (const key of order) desired.put(key, key === "ns/b" ? of("-s rr -p 5") : undefined);
     expect(desired.valueOf("server", server)).toBe("-s rr -p 5");
   }
 });
