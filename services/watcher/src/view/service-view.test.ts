@@ -55,11 +55,6 @@ test.each<{ rule: string; of?: Partial<Service>; endpoints?: readonly Endpoint[]
     lines: ["10.1.0.1 http=8080 here CL int/ext", "10.1.0.2 http=8080 elsewhere C- int/-"],
   },
   {
-    rule: "internal Local without an external address leaves out endpoints on other nodes",
-    of: { internalTrafficPolicy: "Local" },
-    lines: ["10.1.0.1 http=8080 here -L int/-"],
-  },
-  {
     rule: "internal Local with an external address uses endpoints on other nodes only for external traffic",
     of: { ...loadBalancer, internalTrafficPolicy: "Local" },
     lines: ["10.1.0.1 http=8080 here CL int/ext", "10.1.0.2 http=8080 elsewhere C- -/ext"],
@@ -70,7 +65,7 @@ test.each<{ rule: string; of?: Partial<Service>; endpoints?: readonly Endpoint[]
     lines: ["10.1.0.1 http=8080 here CL int/ext", "10.1.0.2 http=8080 elsewhere C- -/-"],
   },
   {
-    rule: "a load-balancer IP that the load balancer keeps does not make a Service external",
+    rule: "internal Local leaves out endpoints on other nodes if the load balancer keeps its IP",
     of: { proxyModeLoadBalancerIPs: addresses("198.51.100.1"), internalTrafficPolicy: "Local" },
     lines: ["10.1.0.1 http=8080 here -L int/-"],
   },
