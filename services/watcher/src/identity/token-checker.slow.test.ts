@@ -3,15 +3,9 @@ import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { forge, TokenIssuer } from "../testing/token-issuer.ts";
+import { accounts, forge, TokenIssuer } from "../testing/token-issuer.ts";
 import { makeReviewCounter, TokenChecker, type TokenCheckerOptions } from "./token-checker.ts";
 import { kubeReviews, rightsOfToken } from "./token-review.ts";
-
-const accounts = {
-  node: new Set(["kube-system/kpng-node"]),
-  state: new Set(["kube-system/kpng-relay"]),
-  inspection: new Set(["ops/alice"]),
-};
 
 let issuer: TokenIssuer;
 let checker: TokenChecker;

@@ -1,5 +1,12 @@
 import { claimsOf, type Review } from "../identity/token-review.ts";
 
+/** The accounts with a right, in tests. */
+export const accounts = {
+  node: new Set(["kube-system/kpng-node"]),
+  state: new Set(["kube-system/kpng-relay"]),
+  inspection: new Set(["ops/alice"]),
+};
+
 /** Claims of a token of {@link TokenIssuer}, with defaults of a backend's token on node n1. */
 interface TestClaims {
   readonly account?: string | undefined;

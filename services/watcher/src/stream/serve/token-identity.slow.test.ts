@@ -12,7 +12,7 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { afterAll, afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token-checker.ts";
 import { postJson } from "../../testing/raw-watch.ts";
-import { TokenIssuer } from "../../testing/token-issuer.ts";
+import { accounts, TokenIssuer } from "../../testing/token-issuer.ts";
 import { openStream, WatchedServer } from "../../testing/watched-server.ts";
 import type { ServeOptions } from "./call-handler.ts";
 
@@ -27,12 +27,6 @@ beforeEach(() => {
   tokenFile = join(temporaryFolder(), "token");
 });
 afterEach(() => watched.stop());
-
-const accounts = {
-  node: new Set(["kube-system/kpng-node"]),
-  state: new Set(["kube-system/kpng-relay"]),
-  inspection: new Set<string>(),
-};
 
 /** Serves TLS with tokens. Every client of a test is on this machine, so loopback is not trusted. */
 async function serve(
