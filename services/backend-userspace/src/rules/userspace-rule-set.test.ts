@@ -24,21 +24,21 @@ async function otherProgram() {
       () => true,
       () => false,
     );
-    if (isOpen) return { server, port };
+    const closeServer = () => server[Symbol.asyncDispose]();
+    if (isOpen) return { closeServer, port };
   }
   throw new Error("no free port");
 }
 
 test("a sync fails while nothing can listen, and the next one succeeds when the port is free", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
-  const { server, port } = await otherProgram();
+  const { closeServer, port } = await otherProgram();
   await using running = new RunningService({}, entryAt(port, port));
   const applied = running.apply({ endpoints: [endpoint.at] });
   await expect(applied).rejects.toMatchObject({ code: "NOTHING_LISTENS" });
   await expect(applied).rejects.toThrow(`listen EADDRINUSE: address already in use 127.0.0.1:${port}`);
   expect(running.ruleSet.closedCount).toBe(1);
-  server.close();
-  await once(server, "close");
+  await closeServer();
   await running.apply({ endpoints: [endpoint.at] });
   expect(running.ruleSet.closedCount).toBe(0);
   expect(await readAll(await running.connect())).toBe("hello");
@@ -88,7 +88,7 @@ test("a Service cannot take the local ports of others", async () => {
 
 test("a frontend whose port is taken is named, does not affect others, and is opened by a later check", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
-  const { server, port } = await otherProgram();
+  const { closeServer, port } = await otherProgram();
   // Both ports for two frontends, one of which is taken.
   await using running = new RunningService({}, entryAt(port, port + 1));
   const [plan] = servicePlan({ endpoints: [endpoint.at] }).ports;
@@ -100,8 +100,7 @@ test("a frontend whose port is taken is named, does not affect others, and is op
   expect(running.log.lines).toContainEqual(
     expect.objectContaining({ msg: "frontend not opened: it is tried again with each check" }),
   );
-  server.close();
-  await once(server, "close");
+  await closeServer();
   const change = await running.ruleSet.repair();
   expect(change).toMatchObject({ mode: "full", fields: { opened: 1 } });
   expect([running.ruleSet.socketCount, running.ruleSet.closedCount]).toEqual([2, 0]);
@@ -110,9 +109,8 @@ test("a frontend whose port is taken is named, does not affect others, and is op
 
 test("the mapping is printed when it changes, and a Service without endpoints has no listener", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
-  const { server, port } = await otherProgram();
-  server.close();
-  await once(server, "close");
+  const { closeServer, port } = await otherProgram();
+  await closeServer();
   const lines: string[] = [];
   await using running = new RunningService({}, entryAt(port, port, lines));
   await running.apply({ endpoints: [endpoint.at] });

@@ -14,12 +14,14 @@ import { startRelay } from "./testing/start-relay.ts";
 
 const patient = { timeout: 30_000 };
 
+const kube = (version: bigint) => {
+  return { source: "kube", receivedAtMs: 0, versions: { services: version, slices: version, nodes: version } };
+};
+
 /** State of an API server at a resourceVersion. */
 function kubeStore(name: string, version: bigint): Store {
   const store = new Store();
-  const versions = { services: version, slices: version, nodes: version };
-  const objects = { services: [service({ name })], slices: [], nodes: [node("n1")] };
-  store.replace(objects, { source: "kube", receivedAtMs: 0, versions });
+  store.replace({ services: [service({ name })], slices: [], nodes: [node("n1")] }, kube(version));
   return store;
 }
 
@@ -63,21 +65,15 @@ test("a relay accepts a replica that listed the same state earlier, and keeps it
   expect(store.position).toMatchObject({ services: 20n, current: { services: 20n } });
   expect(store.snapshot.revision).toBe(revision);
   expect(await metrics.metrics()).toContain("kpng_source_older_states_accepted_total 0\n");
-  const versions = { services: 21n, slices: 21n, nodes: 21n };
-  replica.apply([{ kind: "put-service", service: service({ name: "new" }) }], {
-    source: "kube",
-    receivedAtMs: 0,
-    versions,
-  });
+  replica.apply([{ kind: "put-service", service: service({ name: "new" }) }], kube(21n));
   await expect.poll(() => namesIn(store), patient).toEqual(["new", "web"]);
 });
 
 test("a relay has its upstream's position only together with its state, also when nearly everything goes", async () => {
   const upstream = new Store();
   const show = (version: bigint, names: readonly string[]): void => {
-    const versions = { services: version, slices: version, nodes: version };
     const services = names.map((name) => service({ name }));
-    upstream.replace({ services, slices: [], nodes: [] }, { source: "kube", receivedAtMs: 0, versions });
+    upstream.replace({ services, slices: [], nodes: [] }, kube(version));
   };
   const many = Array.from({ length: 20 }, (_, index) => `s${index}`);
   show(10n, many);

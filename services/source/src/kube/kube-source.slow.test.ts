@@ -84,6 +84,15 @@ function whenFresh(): Promise<{ readonly names: readonly string[]; readonly posi
   });
 }
 
+/** The reasons for which the source becomes stale from now on. */
+function staleReasons(): readonly string[] {
+  const reasons: string[] = [];
+  store.currency.observe((event) => {
+    if (event.kind === "stale") reasons.push(event.reason);
+  });
+  return reasons;
+}
+
 function listCount(): number {
   return server.requests.filter(({ searchParams }) => Number(searchParams.get("limit")) > 1).length;
 }
@@ -165,10 +174,7 @@ test("a healthy server is not listed again because events overtake its answers",
     return url.searchParams.get("limit") === "1" ? { lines: overtaken } : answer(url);
   });
   await start(300);
-  const reasons: string[] = [];
-  store.currency.observe((event) => {
-    if (event.kind === "stale") reasons.push(event.reason);
-  });
+  const reasons = staleReasons();
   const [lists, probes] = [listCount(), probeCount];
   await expect.poll(() => probeCount, patience).toBeGreaterThan(probes + 5);
   expect({ reasons, lists: listCount() - lists }).toEqual({ reasons: [], lists: 0 });
@@ -228,10 +234,7 @@ test("a kind whose requests fail makes the watcher stale, and the other kinds ar
 test("a server whose versions went back makes the watcher stale at once, even if requests fail", async () => {
   const setRefused = refusableNodes();
   await start(3_000);
-  const reasons: string[] = [];
-  store.currency.observe((event) => {
-    if (event.kind === "stale") reasons.push(event.reason);
-  });
+  const reasons = staleReasons();
   const nodeRequests = () => server.requests.filter(({ pathname }) => pathname.endsWith("/nodes")).length;
   const before = nodeRequests();
   setRefused(true);

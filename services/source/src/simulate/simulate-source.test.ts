@@ -5,10 +5,26 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { expect, test } from "vitest";
 import type { ClusterSink } from "../source.ts";
 import { randomChanges } from "./random-changes.ts";
-import { simulateSource } from "./simulate-source.ts";
+import { type SimulateSourceOptions, simulateSource } from "./simulate-source.ts";
 import { makeCluster } from "./synthetic.ts";
 
 const shape = { services: 40, endpoints: 3, nodes: 5 };
+
+/** Runs a source until `endMs` of a clock whose waits end at once, `lateMs` after their time. */
+async function simulate(endMs: number, options: Partial<SimulateSourceOptions>, lateMs = () => 0): Promise<void> {
+  let nowMs = 0;
+  const stop = new AbortController();
+  const clock = {
+    nowMs: () => nowMs,
+    wait: async (ms: number) => {
+      nowMs += ms + lateMs();
+      if (nowMs > endMs) stop.abort();
+    },
+  };
+  const plain = { shape, rate: 0, random: makeRandom(1), sink: new Store() };
+  const source = simulateSource({ ...plain, log: createLog("off"), health: new Health(), clock, ...options });
+  await source.run(stop.signal);
+}
 
 /** The state after a number of changes. */
 function after(count: number, seed: number): Store {
@@ -46,22 +62,9 @@ test("over time there is every kind of change, and at most a tenth of the Servic
 
 test("the source makes as many changes as the time allows, also if it was held up", async () => {
   const store = new Store();
-  let nowMs = 0;
-  const stop = new AbortController();
   const revisions: number[] = [];
   store.observe(({ next }) => revisions.push(next.revision));
-  const clock = {
-    nowMs: () => nowMs,
-    wait: async (ms: number) => {
-      nowMs += revisions.length === 3 ? 1_000 : ms;
-      if (nowMs > 3_000) stop.abort();
-    },
-  };
-  const source = simulateSource({
-    ...{ shape, rate: 10, random: makeRandom(1), sink: store, clock },
-    ...{ log: createLog("off"), health: new Health() },
-  });
-  await source.run(stop.signal);
+  await simulate(3_000, { rate: 10, sink: store }, () => (revisions.length === 3 ? 900 : 0));
   const counts = [...after(30, 1).snapshot.slicesByService.values()];
   // 20 changes at their time, and the ten of the second that was lost in one revision.
   expect(revisions.length).toBeGreaterThan(15);
@@ -73,22 +76,9 @@ test.each([
   ["mass-deletion", [40, 0, 40, 0, 40]],
   ["older", [40, 40, 40]],
 ] as const)("the fault %s replaces the state every 20 s", async (fault, expected) => {
-  let nowMs = 0;
-  const stop = new AbortController();
   const counts: number[] = [];
   const sink: ClusterSink = new Store();
   sink.replace = ({ services = [] }) => void counts.push(services.length);
-  const clock = {
-    nowMs: () => nowMs,
-    wait: async (ms: number) => {
-      nowMs += ms;
-      if (nowMs >= 51_000) stop.abort();
-    },
-  };
-  const log = createLog("error", () => undefined);
-  const source = simulateSource({
-    ...{ shape, fault, rate: 0, random: makeRandom(1), sink, clock, log, health: new Health() },
-  });
-  await source.run(stop.signal);
+  await simulate(50_000, { fault, sink });
   expect(counts).toEqual(expected);
 });
