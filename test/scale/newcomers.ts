@@ -8,26 +8,33 @@ import { startCalled, startServer } from "./processes.ts";
 /**
  * Measures how soon clients that connect at once get their first batch, beside settled streams and under changes. The
  * clients are plain: they send the requests of a Go client, without our features. Or they are our own and resume: they
- * hold the view of some changes ago. The rows are those of `docs/performance.md`.
+ * hold the view of some changes ago. The rows are those of `docs/performance.md`, or are given as settled streams ×
+ * newcomers × Services × changes/s × missed changes: `1000x1000x5000x12x100`; without the last, plain clients.
  *
  * Server and load share all cores: V8 marks the heap on threads of its own, which would take most of a core that the
  * server is pinned to.
  */
-interface Size {
+const standardRows = [
+  ...["0x600x1000x0", "0x600x1000x30", "1000x300x1000x12"],
+  ...["1000x1000x5000x0x100", "1000x1000x5000x12x100"],
+];
+
+interface Row {
   readonly settled: number;
   readonly newcomers: number;
-  /** Number of changes that the newcomers have missed; undefined if they hold nothing. */
-  readonly missed?: number | undefined;
   readonly services: number;
-  readonly rates: readonly number[];
-  readonly limitMs: number;
+  readonly changesPerSecond: number;
+  /** Number of changes that the newcomers have missed; undefined if they hold nothing. */
+  readonly missed: number | undefined;
 }
 
-const sizes: readonly Size[] = [
-  { settled: 0, newcomers: 600, services: 1_000, rates: [0, 30], limitMs: 30_000 },
-  { settled: 1_000, newcomers: 300, services: 1_000, rates: [12], limitMs: 30_000 },
-  { settled: 1_000, newcomers: 1_000, missed: 100, services: 5_000, rates: [0, 12], limitMs: 60_000 },
-];
+function readRow(text: string): Row {
+  if (!/^\d+(x\d+){3,4}$/.test(text)) {
+    throw new Error(`not settled x newcomers x Services x changes/s [x missed changes]: ${text}`);
+  }
+  const [settled = 0, newcomers = 0, services = 0, changesPerSecond = 0, missed] = text.split("x").map(Number);
+  return { settled, newcomers, services, changesPerSecond, missed };
+}
 
 function say(line: string): void {
   process.stdout.write(`${line}\n`);
@@ -35,24 +42,26 @@ function say(line: string): void {
 
 async function main(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-digests-"));
+  const [, , ...given] = process.argv;
   try {
-    for (const size of sizes) {
-      const { settled, newcomers, missed, services, rates } = size;
-      const kind = missed === undefined ? "newcomers" : `clients that resume after ${missed} changes`;
-      say(`${settled} settled streams, ${newcomers} ${kind}, ${services} Services × 10 endpoints\n`);
-      say("| changes/s | last one served | settled batches, p99 |");
-      say(`|${" --: |".repeat(3)}`);
-      for (const rate of rates) say(await measure(size, rate, join(folder, "digests")));
-      say("");
+    say(
+      "| settled × newcomers × Services × changes/s (× missed) | last one served | bytes each | settled batches, p99 |",
+    );
+    say(`|${" --: |".repeat(4)}`);
+    for (const text of given.length > 0 ? given : standardRows) {
+      say(
+        `| ${[text.replaceAll("x", " × "), ...(await measure(readRow(text), join(folder, "digests")))].join(" | ")} |`,
+      );
     }
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
-/** Returns one row of the table. */
-async function measure(size: Size, changesPerSecond: number, path: string): Promise<string> {
-  const { settled, newcomers, missed, services, limitMs } = size;
+/** Returns the cells of a row. */
+async function measure(row: Row, path: string): Promise<readonly string[]> {
+  const { settled, newcomers, missed, services, changesPerSecond } = row;
+  const limitMs = 30_000 + (newcomers * services) / 50;
   const server = startServer<FanOutServerHandlers>("fan-out-server", "all");
   const settledNodes = startCalled<FleetHandlers>("fleet.ts", "all");
   // A process of its own, so that the settled nodes note their batches in time.
@@ -81,8 +90,8 @@ async function measure(size: Size, changesPerSecond: number, path: string): Prom
     const hasAges = settled > 0 && changes.length > 0;
     const ages = hasAges ? await settledNodes.call("collect", { changes, sinceRevision }) : undefined;
     const age = ages === undefined ? "" : inMs(ages.latencies.p99);
-    const served = typeof opened === "object" ? inMs(opened.elapsedMs) : opened;
-    return `| ${[changesPerSecond, served, age].join(" | ")} |`;
+    if (typeof opened !== "object") return [opened ?? "", "", age];
+    return [inMs(opened.elapsedMs), (opened.receivedBytes / newcomers).toFixed(0), age];
   } finally {
     await settledNodes.stop();
     await newNodes.stop();
