@@ -64,10 +64,9 @@ export class ItemDigests {
     return this.#held.bytes;
   }
 
-  /** Forgets everything, so that the next stream brings the whole view. */
+  /** Forgets all items, so that the next stream brings the whole view. */
   clear(): void {
     this.#held = new HeldItems();
-    this.discard();
   }
 
   /** True if the current batch keeps every item and neither puts nor deletes any. */
