@@ -4,6 +4,7 @@ import { spawnSync } from "node:child_process";
 const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   newcomers: ["node", "test/scale/newcomers.ts"],
+  model: ["node", "test/scale/model/main.ts"],
   userspace: ["node", "test/scale/carry/bench.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
