@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { Spans } from "./frontend-slots.ts";
+import { senders, sizes } from "../layout/layout.ts";
+import { FrontendSlots, Spans } from "./frontend-slots.ts";
 
 describe("Spans", () => {
   test("certain numbers can be reserved only while all of them are free", () => {
@@ -36,4 +37,15 @@ describe("Spans", () => {
       expect(spans.take(100), `seed ${seed}`).toBe(0);
     }
   });
+});
+
+test("a slot of an earlier run keeps its routes", () => {
+  const memory = Buffer.from(new ArrayBuffer(4 * sizes.slot));
+  const earlier = new FrontendSlots("v4", memory, 2);
+  const slot = earlier.take("key") ?? -1;
+  for (const index of senders.keys()) earlier.prepare(index, 1, 7 + index);
+  earlier.write(slot);
+  const slots = new FrontendSlots("v4", memory, 2);
+  expect(slots.reserve(slot)).toBe(true);
+  expect(senders.map((_, index) => slots.runOf(slot, index))).toEqual(senders.map((_, index) => 7 + index));
 });

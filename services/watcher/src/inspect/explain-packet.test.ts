@@ -6,7 +6,7 @@ import { addresses, service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { readPacket, readSettings } from "./explain-method.ts";
-import type { ExplainSettings } from "./find-frontend.ts";
+import { type ExplainSettings, findFrontend } from "./find-frontend.ts";
 
 // test/conformance explains the packets of all scenarios.
 
@@ -39,4 +39,18 @@ test("further addresses of the node are recognized in any spelling", () => {
 
 test("a destination without an address is refused with the reason that it has none", () => {
   expect(() => destinationOf(service(headless))).toThrow("ns/web has no address");
+});
+
+test("a port that no Service has is explained by the Service that has the address", () => {
+  const store = new Store();
+  store.replace({
+    services: [service(), service({ name: "db", clusterIPs: addresses("10.96.0.2") })],
+    slices: [],
+    nodes: [],
+  });
+  const request = create(ExplainRequestSchema, { destination: "10.96.0.1", port: 81 });
+  const packet = readPacket(request, store.snapshot, "n1", settings);
+  expect(findFrontend(store.snapshot, "n1", "", packet, settings)).toEqual({
+    none: "10.96.0.1 is an address of ns/web, which has no port 81/TCP.",
+  });
 });
