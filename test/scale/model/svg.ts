@@ -44,6 +44,7 @@ export function chart(title: string, xTitle: string, x: Axis, y: Axis, series: r
   const background = `<rect width="${width}" height="${height}" fill="#ffffff"/>`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" ${style}>`,
+    `<title>${title}</title>`,
     background,
     ...parts,
     "</svg>\n",
