@@ -4,11 +4,7 @@ import { guestCheckNames } from "./ipvs/guest-checks.ts";
 import { isEverything, selectedCases } from "./selection.ts";
 
 /** Each takes a minute or two in QEMU, where its clients sometimes got no answer within the time limit. */
-const tooSlowInQemu = [
-  "update/an-endpoint-is-added",
-  "update/an-endpoint-is-removed",
-  "update/an-endpoint-terminates",
-];
+const tooSlowInQemu = ["update/an-endpoint-is-added", "update/an-endpoint-is-removed", "update/an-endpoint-terminates"];
 
 const all = [...packetCases.map(({ id }) => id), ...guestCheckNames];
 /** KPNG_IPVS_SCENARIOS selects others by a regular expression. */
