@@ -6,6 +6,7 @@ import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { FleetHandlers } from "./fleet.ts";
 import { mebibytes, quantile } from "./proc.ts";
 import { type Relay, startCalled, startRelay, startServer } from "./processes.ts";
+import { say, sayTable } from "./report.ts";
 
 /**
  * The fan-out benchmark: one watcher, perhaps relays, and many simulated nodes, on one machine. It measures the rows of
@@ -46,7 +47,6 @@ const atOnce = 1_000;
 /** Most endpoints of a node: kubelets run 110 pods. Rows with few streams have nodes that do not connect. */
 const podsPerNode = 100;
 
-const say = (line: string): void => void process.stdout.write(`${line}\n`);
 const milliseconds = (ms: number): string => `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(2)} s`;
 
@@ -99,9 +99,10 @@ async function measure({ streams, services, endpoints, relays: relayCount, chang
     await single(warmUp.changes, warmUp.limitMs);
     const { latencies, cpuMs, bytes } = await single(count, timeoutMs);
     const after = await server.call("usage", {});
+    const beforeBurstMs = await cpuOf();
     await server.call("age", { changes: atOnce });
     await load.call("quiet", { quietMs: 500, timeoutMs });
-    const burstCpuMs = (await server.call("usage", {})).cpuMs - after.cpuMs;
+    const burstCpuMs = (await cpuOf()) - beforeBurstMs;
     return {
       change: [
         milliseconds(quantile(latencies.lastByChange, 0.5)),
@@ -125,11 +126,6 @@ async function measure({ streams, services, endpoints, relays: relayCount, chang
   }
 }
 
-function printTable(title: string, columns: readonly string[], cells: readonly (readonly string[])[]): void {
-  const line = (all: readonly string[]): string => `| ${all.join(" | ")} |`;
-  say([`${title}:\n`, line(columns), line(columns.map(() => "--:")), ...cells.map(line), ""].join("\n"));
-}
-
 const load = loadavg()[0] ?? 0;
 const machine = `${availableParallelism()} cores (${cpus()[0]?.model}), ${mebibytes(totalmem())}`;
 say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
@@ -148,8 +144,8 @@ for (const text of given.length > 0 ? given : standardRows) {
   coldCells.push([name, ...result.cold]);
 }
 const size = "streams × Services × endpoints (× relays)";
-printTable(
-  "One endpoint changes",
+say("One endpoint changes:\n");
+sayTable(
   [
     size,
     "last node, median",
@@ -161,8 +157,5 @@ printTable(
   ],
   changeCells,
 );
-printTable(
-  "All nodes connect at once",
-  [size, "time until all are synced", "bytes", "longest turn of the watcher", "RSS before"],
-  coldCells,
-);
+say("All nodes connect at once:\n");
+sayTable([size, "time until all are synced", "bytes", "longest turn of the watcher", "RSS before"], coldCells);

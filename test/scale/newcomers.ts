@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { FleetHandlers } from "./fleet.ts";
 import { startCalled, startServer } from "./processes.ts";
+import { sayTable } from "./report.ts";
 
 /**
  * Measures how soon clients that connect at once get their first batch, beside settled streams and under changes. The
@@ -36,23 +37,16 @@ function readRow(text: string): Row {
   return { settled, newcomers, services, changesPerSecond, missed };
 }
 
-function say(line: string): void {
-  process.stdout.write(`${line}\n`);
-}
-
 async function main(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-digests-"));
   const [, , ...given] = process.argv;
   try {
-    say(
-      "| settled × newcomers × Services × changes/s (× missed) | last one served | bytes each | settled batches, p99 |",
-    );
-    say(`|${" --: |".repeat(4)}`);
+    const cells: (readonly string[])[] = [];
     for (const text of given.length > 0 ? given : standardRows) {
-      say(
-        `| ${[text.replaceAll("x", " × "), ...(await measure(readRow(text), join(folder, "digests")))].join(" | ")} |`,
-      );
+      cells.push([text.replaceAll("x", " × "), ...(await measure(readRow(text), join(folder, "digests")))]);
     }
+    const size = "settled × newcomers × Services × changes/s (× missed)";
+    sayTable([size, "last one served", "bytes each", "settled batches, p99"], cells);
   } finally {
     rmSync(folder, { recursive: true });
   }

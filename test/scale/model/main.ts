@@ -1,5 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { say, sayTable } from "../report.ts";
 import { costs, fits, predictions } from "./calibration.ts";
 import { scenarios, steadyRate } from "./scenarios.ts";
 import { chart } from "./svg.ts";
@@ -18,7 +19,6 @@ function clusterOf(nodes: number): Cluster {
   return serving <= 3 ? { ...size, watchers: serving, relays: 0 } : { ...size, watchers: 2, relays: serving };
 }
 
-const say = (line: string): void => void process.stdout.write(`${line}\n`);
 const count = (value: number): string => value.toLocaleString("en").replaceAll(",", " ");
 const time = (ms = Number.NaN): string => {
   if (Number.isNaN(ms)) return "";
@@ -26,13 +26,8 @@ const time = (ms = Number.NaN): string => {
 };
 const percent = (share = Number.NaN): string => (Number.isNaN(share) ? "" : `${(share * 100).toFixed(0)} %`);
 
-function table(columns: readonly string[], rows: readonly (readonly string[])[]): void {
-  const line = (cells: readonly string[]): string => `| ${cells.join(" | ")} |`;
-  say([line(columns), line(columns.map(() => "--:")), ...rows.map(line), ""].join("\n"));
-}
-
 say("# Costs, fitted to measured rows\n");
-table(
+sayTable(
   ["value", "terms", "coefficients", "worst residual"],
   fits.map(({ value, terms, coefficients, residuals }) => [
     ...[value, terms, coefficients.map((one) => one.toPrecision(3)).join(", ")],
@@ -40,7 +35,7 @@ table(
   ]),
 );
 say("# Rows that were not fitted\n");
-table(
+sayTable(
   ["row", "value", "measured", "predicted", "difference"],
   predictions.map(({ row, value, measured, predicted }) => [
     ...[row, value, measured.toFixed(0), predicted.toFixed(0)],
@@ -54,7 +49,7 @@ for (const cluster of clusters) {
   say(
     `# ${count(nodes)} nodes, ${count(services)} Services, ${count(endpoints)} endpoints: ${watchers} watchers, ${relays} relays\n`,
   );
-  table(
+  sayTable(
     ["what happens", "last node p50", "p99", "last to connect", "watcher", "relay", "sent by each", "memory of each"],
     scenarios(cluster).map((scenario) => {
       const { lastNodeMs, connectMs, watcher, relay } = simulate(costs, cluster, scenario);

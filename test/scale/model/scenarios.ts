@@ -1,3 +1,4 @@
+import { makeRandom } from "@kpng/process/random.ts";
 import type { Cluster, Scenario } from "./tiers.ts";
 
 /** Pods that are replaced in an hour of an ordinary day, as a share of all pods. */
@@ -55,10 +56,9 @@ export function scenarios(cluster: Cluster): readonly Scenario[] {
 /** Returns the times of Poisson events in milliseconds, the same at each call. */
 function atRandom(perSecond: number, durationMs: number): number[] {
   const times: number[] = [];
-  let seed = 1;
+  const random = makeRandom(1);
   for (let atMs = 0; ; ) {
-    seed = (seed * 48_271) % 2_147_483_647;
-    atMs += (-Math.log(seed / 2_147_483_647) * 1_000) / perSecond;
+    atMs -= (Math.log(1 - random()) * 1_000) / perSecond;
     if (atMs >= durationMs) return times;
     times.push(atMs);
   }

@@ -1,3 +1,4 @@
+import { bucketCount } from "@kpng/model/wire/digest.ts";
 import { quantile } from "../proc.ts";
 import { type Costs, type Event, type Outcome, simulateProcess } from "./process.ts";
 
@@ -25,7 +26,7 @@ export interface Scenario {
 
 /** Figures of one of the equal processes of a tier. */
 export interface TierLoad {
-  /** Share of one core; above 1 it does not keep up. */
+  /** Share of one core; at 1, rounds follow each other without a pause. */
   readonly cpu: number;
   readonly bytesPerSecond: number;
   readonly memoryBytes: number;
@@ -40,12 +41,9 @@ export interface Result {
   readonly relay: TierLoad | undefined;
 }
 
-/** Number of buckets by which a resuming node says what it holds; see `bucketCount`. */
-const buckets = 1_024;
-
-/** Share of the view that a node needs: all, or the buckets that have changed. */
+/** Share of the view that a node needs: all, or the buckets with what has changed. */
 function shareOfView(missed: number | undefined): number {
-  return missed === undefined ? 1 : 1 - (1 - 1 / buckets) ** missed;
+  return missed === undefined ? 1 : 1 - (1 - 1 / bucketCount) ** missed;
 }
 
 /** Simulates one of the equal processes of each tier. Pure. */

@@ -30,7 +30,9 @@ export class ProxyUnderTest {
     this.#child = child;
     this.#metricsSocket = metricsSocket;
     for (const stream of [child.stdout, child.stderr]) {
-      stream?.on("data", (data) => (this.#said = (this.#said + String(data)).slice(-3_000)));
+      stream?.on("data", (data) => {
+        this.#said = (this.#said + String(data)).slice(-3_000);
+      });
     }
   }
 
