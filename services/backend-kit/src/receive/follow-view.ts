@@ -95,7 +95,7 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   while (!signal.aborted) {
     reconnect.opening();
     try {
-      yield* mapBatches(watchBatches({ ...options, digests }, signal), apply);
+      yield* updatesOf(watchBatches({ ...options, digests }, signal), apply);
     } catch (error) {
       // After a faulty stream, the digests may include a batch that was not applied: request the whole view.
       const code = error instanceof BackendError ? error.code : undefined;
@@ -115,19 +115,19 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
 }
 
 /**
- * Yields `apply(batch)` for each batch, and keeps no batch meanwhile: a suspended generator keeps its variables, and the
- * first batch is the whole view.
+ * Yields the update that `apply` makes of each batch, and keeps no batch meanwhile: a suspended generator keeps its
+ * variables, and the first batch is the whole view.
  */
-async function* mapBatches<To>(
+async function* updatesOf(
   batches: AsyncGenerator<Batch, void, void>,
-  apply: (batch: Batch) => To,
-): AsyncGenerator<To, void, void> {
-  const next = async (): Promise<{ readonly value: To } | undefined> => {
+  apply: (batch: Batch) => ViewUpdate,
+): AsyncGenerator<ViewUpdate, void, void> {
+  const next = async (): Promise<ViewUpdate | undefined> => {
     const { done, value } = await batches.next();
-    return done === true ? undefined : { value: apply(value) };
+    return done === true ? undefined : apply(value);
   };
   try {
-    for (let result = await next(); result !== undefined; result = await next()) yield result.value;
+    for (let update = await next(); update !== undefined; update = await next()) yield update;
   } finally {
     await batches.return();
   }
@@ -174,7 +174,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     return { ...batch, isDigestWrong };
   };
   try {
-    // Not in a variable; see `mapBatches`.
+    // Not in a variable; see `updatesOf`.
     for (let isFirst = true; ; isFirst = false) yield await nextBatch(isFirst);
   } catch (error) {
     if (signal.aborted) return;

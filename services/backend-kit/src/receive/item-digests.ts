@@ -1,7 +1,7 @@
 import { getOrMake } from "@kpng/model/collections.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { assertNever } from "@kpng/model/narrowing.ts";
-import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/digest.ts";
+import { BucketDigests, hasBucket, type ItemDigest, itemBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 
 /**
  * Hash of an item in the lower 64 bits, and its estimated memory, in bytes, in the bits above. As one number, a record
@@ -27,11 +27,12 @@ function pathOf({ folder, name }: Place): string {
   return folder === "" ? name : `${folder}/${name}`;
 }
 
-/** Operation of a batch that is not complete. */
-type StagedOp =
-  | { readonly kind: "keep"; readonly buckets: Uint8Array }
-  | { readonly kind: "put"; readonly at: Place; readonly item: ItemRecord }
+/** Operation of a batch that changes one item. */
+type ItemOp =
+  | { readonly kind: "put"; readonly at: Place; readonly digest: ItemDigest; readonly bytes: number }
   | { readonly kind: "delete"; readonly at: Place };
+
+type StagedOp = ItemOp | { readonly kind: "keep"; readonly buckets: Uint8Array };
 
 /**
  * Digests of the items that earlier batches contained. An item is one Service, endpoint or node; the item itself is not
@@ -97,8 +98,8 @@ export class ItemDigests {
       case "Set": {
         const { Ref: ref, Bytes: bytes } = op.value;
         if (ref === undefined) break;
-        const item = (BigInt(opBytes) << 64n) | itemDigest(ref.Set, ref.Path, bytes).hash;
-        this.#change({ kind: "put", at: placeOf(ref.Set, ref.Path, name), item });
+        const digest = itemDigest(ref.Set, ref.Path, bytes);
+        this.#change({ kind: "put", at: placeOf(ref.Set, ref.Path, name), digest, bytes: opBytes });
         break;
       }
       case "Delete":
@@ -138,14 +139,14 @@ export class ItemDigests {
       .map((place): Ref => ({ $typeName: "localv1.Ref", Set: place.set, Path: pathOf(place) }));
   }
 
-  #change(op: StagedOp & { readonly at: Place }): void {
+  #change(op: ItemOp): void {
     if (this.#whole === undefined) this.#staged.push(op);
     else apply(op, this.#whole);
   }
 }
 
-function apply(op: StagedOp & { readonly at: Place }, to: HeldItems): void {
-  if (op.kind === "put") to.put(op.at, op.item);
+function apply(op: ItemOp, to: HeldItems): void {
+  if (op.kind === "put") to.put(op.at, op.digest, op.bytes);
   else to.delete(op.at);
 }
 
@@ -178,11 +179,11 @@ class HeldItems {
     return outside;
   }
 
-  put(place: Place, item: ItemRecord): void {
+  put(place: Place, digest: ItemDigest, bytes: number): void {
     this.delete(place);
     const folders = getOrMake(this.#items, place.set, () => new Map<string, Map<string, ItemRecord>>());
-    getOrMake(folders, place.folder, () => new Map()).set(place.name, item);
-    this.#toggle(place, item, 1);
+    getOrMake(folders, place.folder, () => new Map()).set(place.name, (BigInt(bytes) << 64n) | digest.hash);
+    this.#toggle(digest, bytes);
   }
 
   delete(place: Place): void {
@@ -194,14 +195,14 @@ class HeldItems {
     items.delete(name);
     if (items.size === 0) folders.delete(folder);
     if (folders.size === 0) this.#items.delete(set);
-    this.#toggle(place, item, -1);
+    const bucket = itemBucket(set, pathOf(place));
+    this.#toggle({ bucket, hash: BigInt.asUintN(64, item) }, -Number(item >> 64n));
   }
 
-  #toggle(place: Place, item: ItemRecord, sign: 1 | -1): void {
-    const hash = BigInt.asUintN(64, item);
-    this.digest ^= hash;
-    this.bytes += sign * Number(item >> 64n);
-    this.#digests.toggle({ bucket: itemBucket(place.set, pathOf(place)), hash });
+  #toggle(digest: ItemDigest, bytes: number): void {
+    this.digest ^= digest.hash;
+    this.bytes += bytes;
+    this.#digests.toggle(digest);
   }
 }
 
