@@ -1,12 +1,14 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
+import { compareText } from "../collections.ts";
 import type { EndpointPort } from "../endpoint.ts";
 import { EndpointSchema } from "../gen/localv1/api_pb.ts";
 import type { ViewEndpoint } from "../node-view.ts";
 import { encodeDistinctEndpoint, encodeExtendedEndpoint, encodeKpngEndpoint } from "../testing/endpoint-messages.ts";
 import { port, service } from "../testing/views.ts";
-import { distinctEndpointBytes, endpointBytes } from "./endpoint-message.ts";
+import { decodeEndpoint, distinctEndpointBytes, endpointBytes } from "./endpoint-message.ts";
+import { WireError } from "./protobuf.ts";
 
 const plain = service("ns/web").service;
 
@@ -55,6 +57,35 @@ test("endpointBytes equals the library's encoding of the message", () => {
     }
   }
 });
+
+test("decodeEndpoint returns what endpointBytes has encoded, whatever fields of a newer version follow", () => {
+  const unknown = [
+    0x98, 0x06, 0x81, 0x80, 0x01, 0x92, 0x06, 0x02, 1, 2, 0xa1, 0x06, 1, 2, 3, 4, 5, 6, 7, 8, 0xa5, 0x06, 1, 2, 3, 4,
+  ];
+  // The message has the other addresses in ascending order, and each once.
+  const inOrder = ([first, ...others]: readonly string[]): readonly string[] =>
+    first === undefined ? [] : [...new Set([first, ...others.toSorted(compareText)])];
+  for (let seed = 1; seed <= 2_000; seed += 1) {
+    const { addresses, ports, ...random } = randomEndpoint(seed);
+    const texts = [...addresses.v4, ...addresses.v6];
+    const families = {
+      v4: texts.filter((text) => !text.includes(":")),
+      v6: texts.filter((text) => text.includes(":")),
+    };
+    const endpoint = { ...random, addresses: families, ports };
+    const bytes = Buffer.concat([endpointBytes(endpoint, plain, true), Buffer.from(unknown)]);
+    const expected = { ...endpoint, addresses: { v4: inOrder(families.v4), v6: inOrder(families.v6) } };
+    const decoded = decodeEndpoint("unused", bytes);
+    expect(decoded, `seed ${seed}`).toEqual({ ...expected, ports: ports.map(withoutUnset) });
+    const cut = bytes.subarray(0, bytes.length - 1 - (seed % 3));
+    expect(() => decodeEndpoint("unused", cut), `seed ${seed}`).toThrow(WireError);
+  }
+});
+
+/** Protocol 0 is that of a port whose protocol is not known. */
+function withoutUnset({ name, port, protocol }: EndpointPort): EndpointPort {
+  return protocol === undefined || protocol === 0 ? { name, port } : { name, port, protocol };
+}
 
 test("an endpoint whose encoding fails leaves nothing in the next one", () => {
   const endpoint = randomEndpoint(1);

@@ -1,7 +1,8 @@
 import { create } from "@bufbuild/protobuf";
-import { type AddressSet, families, noAddresses } from "../address.ts";
+import { WireType } from "@bufbuild/protobuf/wire";
+import { type AddressSet, families } from "../address.ts";
 import { compareText } from "../collections.ts";
-import type { EndpointPort } from "../endpoint.ts";
+import type { EndpointConditions, EndpointPort } from "../endpoint.ts";
 import {
   type Endpoint as EndpointMessage,
   EndpointSchema,
@@ -10,13 +11,14 @@ import {
   IPSetSchema,
   type PortName,
   PortNameSchema,
+  type Protocol as WireProtocol,
 } from "../gen/localv1/api_pb.ts";
-import type { ViewEndpoint } from "../node-view.ts";
+import type { EndpointUse, ViewEndpoint } from "../node-view.ts";
 import type { Service } from "../service.ts";
-import { shareConditions, sharePorts, shareScopes, shareText, shareUse } from "../shared-values.ts";
+import { shareConditions, shareScopes, shareUse } from "../shared-values.ts";
 import { formatHash, hashBytes, hashText } from "./digest.ts";
-import { MessageWriter, tagsOf, WireError } from "./protobuf.ts";
-import { decodeAddresses, decodePortNumber, decodeProtocol, encodeProtocol } from "./service-message.ts";
+import { MessageReader, MessageWriter, tagsOf, WireError } from "./protobuf.ts";
+import { decodeAddressTexts, decodePortNumber, decodeProtocol, encodeProtocol } from "./service-message.ts";
 
 const endpointTags = tagsOf(EndpointSchema);
 const portTags = tagsOf(PortNameSchema);
@@ -137,29 +139,90 @@ export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressS
   }
 }
 
-/** Decodes the message of an endpoint. Errors: WireError. */
-export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpoint {
-  const { Use: use, Local: isOnNode } = message;
+/** Decodes the message of an endpoint, which `bytes` contain from `start` to `end`. Errors: WireError. */
+export function decodeEndpoint(key: string, bytes: Uint8Array, start = 0, end = bytes.length): ViewEndpoint {
+  const reader = new MessageReader(bytes, start, end);
+  const [addresses, firstAddresses, ports]: [string[], string[], EndpointPort[]] = [[], [], []];
+  let [hostname, podName, nodeName, isOnNode] = ["", "", "", false];
+  let [use, conditions]: [EndpointUse | undefined, EndpointConditions] = [
+    undefined,
+    shareConditions(true, true, false),
+  ];
+  let scopes = shareScopes(true, true);
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if (tag === endpointTags.Hostname) hostname = reader.string();
+    else if (tag === endpointTags.IPs) readAddresses(reader, addresses);
+    else if (tag === endpointTags.Local) isOnNode = reader.bool();
+    else if (tag === endpointTags.PortOverrides) ports.push(readPort(reader));
+    else if (tag === endpointTags.Scopes) {
+      const flags = readFlags(reader);
+      scopes = shareScopes(isSet(flags, scopeTags.Internal), isSet(flags, scopeTags.External));
+    } else if (tag === endpointTags.Use) {
+      const flags = readFlags(reader);
+      const { Cluster, Local, Ready, Serving, Terminating } = useTags;
+      use = shareUse(isSet(flags, Cluster), isSet(flags, Local));
+      conditions = shareConditions(isSet(flags, Ready), isSet(flags, Serving), isSet(flags, Terminating));
+    } else if (tag === endpointTags.FirstIPs) readAddresses(reader, firstAddresses);
+    else if (tag === endpointTags.PodName) podName = reader.string();
+    else if (tag === endpointTags.NodeName) nodeName = reader.string();
+    else reader.skip(tag);
+  }
   return {
     key,
-    addresses: firstToFront(decodeAddresses(message.IPs) ?? noAddresses, decodeAddresses(message.FirstIPs)),
-    ports: sharePorts(message.PortOverrides.map(decodeEndpointPort)),
-    hostname: message.Hostname,
-    // Most keys begin with the name, which is then a part of the same string.
-    podName: key.startsWith(message.PodName) ? key.slice(0, message.PodName.length) : message.PodName,
-    nodeName: shareText(message.NodeName),
+    addresses: firstToFront(decodeAddressTexts(addresses), decodeAddressTexts(firstAddresses)),
+    ports,
+    hostname,
+    podName,
+    nodeName,
     isOnNode,
     // KPNG's watcher does not send Use. Then all endpoints are in the Cluster set, and on-node endpoints also in the
     // Local set.
-    use: use === undefined ? shareUse(true, isOnNode) : shareUse(use.Cluster, use.Local),
-    conditions:
-      use === undefined ? shareConditions(true, true, false) : shareConditions(use.Ready, use.Serving, use.Terminating),
-    scopes: shareScopes(message.Scopes?.Internal ?? true, message.Scopes?.External ?? true),
+    use: use ?? shareUse(true, isOnNode),
+    conditions,
+    scopes,
   };
 }
 
+function readAddresses(reader: MessageReader, to: string[]): void {
+  const end = reader.enter();
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if (tag === addressTags.V4 || tag === addressTags.V6) to.push(reader.string());
+    else reader.skip(tag);
+  }
+  reader.leave(end);
+}
+
+function readPort(reader: MessageReader): EndpointPort {
+  let [Name, Port, Protocol]: [string, number, number] = ["", 0, 0];
+  const end = reader.enter();
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if (tag === portTags.Name) Name = reader.string();
+    else if (tag === portTags.Port) Port = reader.number();
+    else if (tag === portTags.Protocol) Protocol = reader.number();
+    else reader.skip(tag);
+  }
+  reader.leave(end);
+  return decodeEndpointPort({ Name, Port, Protocol: Protocol as WireProtocol });
+}
+
+/** Reads a message of booleans; returns a bit for each field number below 32. */
+function readFlags(reader: MessageReader): number {
+  let flags = 0;
+  const end = reader.enter();
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if ((tag & 7) !== WireType.Varint || tag >>> 3 > 31) reader.skip(tag);
+    else if (reader.bool()) flags |= 1 << (tag >>> 3);
+  }
+  reader.leave(end);
+  return flags;
+}
+
+function isSet(flags: number, tag: number): boolean {
+  return (flags & (1 << (tag >>> 3))) !== 0;
+}
+
 /** Decodes a port of an endpoint. Errors: WireError. */
-export function decodeEndpointPort(message: PortName): EndpointPort {
+export function decodeEndpointPort(message: Pick<PortName, "Name" | "Port" | "Protocol">): EndpointPort {
   const port = decodePortNumber(message.Port);
   if (port === 0) throw new WireError(`port "${message.Name}" of an endpoint has no number`);
   const protocol = decodeProtocol(message.Protocol) ?? (message.Protocol || undefined);

@@ -3,7 +3,6 @@ import { parseAddress, parseCidr } from "../address.ts";
 import type { Position } from "../forward.ts";
 import {
   type EmptyOp,
-  EndpointSchema,
   type Node as NodeMessage,
   NodeSchema,
   type OpItem,
@@ -16,7 +15,6 @@ import {
 import { assertNever } from "../narrowing.ts";
 import type { ViewChange, ViewNode } from "../node-view.ts";
 import { type ServiceKey, serviceKey } from "../service.ts";
-import { shareText } from "../shared-values.ts";
 import { decodeEndpoint } from "./endpoint-message.ts";
 import { WireError } from "./protobuf.ts";
 import { decodePortHasEndpoints, decodeServiceMessage } from "./service-message.ts";
@@ -128,11 +126,7 @@ function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
     }
     case SetName.EndpointsSet: {
       const { service, key } = parseEndpointPath(ref.Path);
-      return {
-        kind: "put-endpoint",
-        service,
-        endpoint: decodeEndpoint(key, fromBinary(EndpointSchema, bytes, readOptions)),
-      };
+      return { kind: "put-endpoint", service, endpoint: decodeEndpoint(key, bytes) };
     }
     case SetName.NodesSet:
       return { kind: "put-node", node: decodeNodeMessage(fromBinary(NodeSchema, bytes, readOptions)) };
@@ -165,12 +159,7 @@ function parseEndpointPath(path: string): { readonly service: ServiceKey; readon
   if (!namespace || !name || !key || others.length > 0) {
     throw new WireError("the path of an endpoint must be namespace/name/key");
   }
-  return { service: shareText(`${namespace}/${name}`), key: withoutParent(key) };
-}
-
-/** Returns a copy. A string that V8 has cut out of another one keeps that alive: here, one path for each endpoint. */
-function withoutParent(text: string): string {
-  return Buffer.from(text).toString();
+  return { service: `${namespace}/${name}`, key };
 }
 
 /** Creates the message for a node. */

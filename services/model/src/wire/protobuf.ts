@@ -160,6 +160,94 @@ export class MessageWriter {
   }
 }
 
+/**
+ * Reads the fields of a protobuf message one after another, as {@link MessageWriter} writes them. The protobuf library
+ * takes three times as long, which matters for endpoints.
+ *
+ * Errors: WireError if the message is shorter than its fields say.
+ */
+export class MessageReader {
+  readonly #bytes: Buffer;
+  #at: number;
+  #end: number;
+
+  /** The message is in the bytes from `start` to `end`. */
+  constructor(bytes: Uint8Array, start: number, end: number) {
+    const { buffer, byteOffset, length } = bytes;
+    this.#bytes = bytes instanceof Buffer ? bytes : Buffer.from(buffer, byteOffset, length);
+    this.#at = start;
+    this.#end = end;
+  }
+
+  /** Returns the tag of the next field, whose value must be read or skipped; 0 at the end of the message. */
+  next(): number {
+    return this.#at < this.#end ? this.number() >>> 0 : 0;
+  }
+
+  /** Reads an int32, an enum, or the lower 32 bits of another varint. */
+  number(): number {
+    let value = 0;
+    for (let shift = 0; ; shift += 7) {
+      const byte = this.#bytes[this.#advance(1)] ?? 0;
+      // JavaScript would take a shift by 35 as one by 3.
+      if (shift < 32) value |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+  }
+
+  bool(): boolean {
+    return this.number() !== 0;
+  }
+
+  string(): string {
+    const length = this.number() >>> 0;
+    const start = this.#advance(length);
+    return this.#bytes.toString("utf8", start, start + length);
+  }
+
+  /** Begins to read an embedded message. Returns the argument for {@link leave}. */
+  enter(): number {
+    const outerEnd = this.#end;
+    const length = this.number() >>> 0;
+    this.#end = this.#advance(length) + length;
+    this.#at = this.#end - length;
+    return outerEnd;
+  }
+
+  /** Ends the embedded message, all of whose fields were read. */
+  leave(outerEnd: number): void {
+    this.#end = outerEnd;
+  }
+
+  /** Skips the value of a field that is not known. */
+  skip(tag: number): void {
+    switch (tag & 7) {
+      case WireType.Varint:
+        this.number();
+        return;
+      case WireType.LengthDelimited:
+        this.#advance(this.number() >>> 0);
+        return;
+      case WireType.Bit64:
+        this.#advance(8);
+        return;
+      case WireType.Bit32:
+        this.#advance(4);
+        return;
+      default:
+        throw new WireError(`a field has the unknown wire type ${tag & 7}`);
+    }
+  }
+
+  /** Moves on by `length` bytes; returns the position before. */
+  #advance(length: number): number {
+    const start = this.#at;
+    if (length > this.#end - start) throw new WireError("the message ends within a field");
+    this.#at = start + length;
+    return start;
+  }
+}
+
 function lengthOfVarint(value: number): number {
   return value < 0x80 ? 1 : value < 0x4000 ? 2 : value < 0x20_0000 ? 3 : value < 0x1000_0000 ? 4 : 5;
 }

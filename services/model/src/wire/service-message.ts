@@ -220,9 +220,13 @@ export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined 
  * stream. Errors: WireError.
  */
 export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {
-  if (set === undefined) return undefined;
-  if (set.V4.length + set.V6.length === 0) return noAddresses;
-  const decoded = toAddressSet([...set.V4, ...set.V6]);
+  return set && decodeAddressTexts([...set.V4, ...set.V6]);
+}
+
+/** Returns the addresses of both families in canonical form. Errors: WireError. */
+export function decodeAddressTexts(texts: readonly string[]): AddressSet {
+  if (texts.length === 0) return noAddresses;
+  const decoded = toAddressSet(texts);
   const invalid = decoded.invalid.filter((text) => isIP(text) === 0);
   if (invalid.length > 0) throw new WireError(`"${invalid.join('", "')}" is not an IP address`);
   return decoded.set;
