@@ -60,7 +60,7 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
     ports,
     ...(whole === undefined ? {} : { whole }),
     hairpin,
-    healthCheck: planHealthCheck(service, view.endpoints, family),
+    healthCheck: planHealthCheck(view, family),
     ...(servedIPs.length < externalIPs.length ? { omittedExternalIPs: externalIPs.length - servedIPs.length } : {}),
   };
 }
@@ -404,15 +404,12 @@ function sourceRanges({ ipFilters }: Service, family: Family, address: string): 
  *
  * Pure; O(endpoints) for a Service with a health check, otherwise O(1).
  */
-export function planHealthCheck(
-  service: Service,
-  endpoints: readonly ViewEndpoint[],
-  family: Family,
-): HealthCheckPlan | undefined {
+export function planHealthCheck(view: ServiceView, family: Family): HealthCheckPlan | undefined {
+  const { service } = view;
   const { type, externalTrafficPolicy, healthCheckNodePort: port } = service;
   if (!isPortNumber(port) || type !== "LoadBalancer" || externalTrafficPolicy !== "Local") return undefined;
   if (!isServed(service, family)) return undefined;
-  const local = endpoints.filter(({ isOnNode, conditions }) => isOnNode && conditions.ready);
+  const local = view.endpoints.filter(({ isOnNode, conditions }) => isOnNode && conditions.ready);
   return { port, localEndpoints: new Set(local.flatMap(({ addresses }) => addresses[family].slice(0, 1))).size };
 }
 

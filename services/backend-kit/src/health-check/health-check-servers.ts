@@ -252,9 +252,9 @@ interface DesiredCheck extends HealthCheckPlan {
 export function desiredChecks(view: NodeView, key: ServiceKey): readonly DesiredCheck[] {
   const serviceView = view.services.get(key);
   if (serviceView === undefined) return [];
-  const { service, endpoints } = serviceView;
+  const { service } = serviceView;
   return families.flatMap((family) => {
-    const check = planHealthCheck(service, endpoints, family);
+    const check = planHealthCheck(serviceView, family);
     if (check === undefined) return [];
     return { service: key, namespace: service.namespace, name: service.name, family, ...check };
   });
