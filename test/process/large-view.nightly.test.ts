@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
-import { watchBatches } from "@kpng/backend-kit/receive/follow-view.ts";
-import { ItemDigests } from "@kpng/backend-kit/receive/item-digests.ts";
-import { defaultViewBytes } from "@kpng/backend-kit/receive/item-limits.ts";
+import { watchView } from "@kpng/backend-kit/receive/follow-view.ts";
+import { defaultViewBytes } from "@kpng/backend-kit/state/item-limits.ts";
+import { ViewState } from "@kpng/backend-kit/state/view-state.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { makeCluster } from "@kpng/source/simulate/synthetic.ts";
 import { formatState } from "@kpng/watcher/state-file/format-state.ts";
@@ -33,14 +33,16 @@ test("a watcher with the memory of the sizing guide serves a view of 250 000 end
       () => false,
     );
   await expect.poll(isReady, { timeout: 240_000, interval: 200 }).toBe(true);
-  const digests = new ItemDigests();
-  const view = { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "node-7", digests };
+  const nodeName = "node-7";
+  const view = {
+    transport: dial({ api: `127.0.0.1:${port}` }),
+    nodeName,
+    maxViewBytes: defaultViewBytes(512 * mebibyte),
+  };
   const stop = new AbortController();
-  const batches = watchBatches({ ...view, maxViewBytes: defaultViewBytes(512 * mebibyte) }, stop.signal);
-  const { value } = await batches.next();
+  const { value } = await watchView(new ViewState(nodeName), view, stop.signal).next();
   stop.abort();
-  const endpoints = value?.changes.flatMap((change) =>
-    change.kind === "put-endpoint" ? [`${change.service}/${change.endpoint.key}`] : [],
-  );
+  const services = [...(value?.view.services ?? [])];
+  const endpoints = services.flatMap(([service, held]) => held.endpoints.map(({ key }) => `${service}/${key}`));
   expect(new Set(endpoints).size).toBe(cluster.services * cluster.endpoints);
 });

@@ -5,8 +5,7 @@ import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ViewState } from "@kpng/backend-kit/state/view-state.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { relay } from "@kpng/laboratory/relay.ts";
-import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
-import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makePick, makeRandom } from "@kpng/process/random.ts";
@@ -24,18 +23,15 @@ import { portOf } from "../cluster/ports.ts";
 
 /** Returns the expected view of a node, computed only from a snapshot. */
 function plainView(snapshot: Snapshot, nodeName: string): NodeView {
-  const changes: ViewChange[] = [];
+  const state = new ViewState(nodeName);
   for (const item of expectedItems(snapshot, { nodeName, proxyName: "", isExtended: true, wantsNode: true })) {
-    for (const op of opsIn(item.frame)) {
-      const decoded = decodeLocalOp(op);
-      if (decoded.kind === "change") changes.push(decoded.change);
-    }
+    for (const op of opsIn(item.frame)) state.stage(op);
   }
-  return new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" }).view;
+  return state.next().held;
 }
 
 function show({ node: one, services }: NodeView): unknown {
-  return { node: one, services: [...services] };
+  return { node: one, services: [...services].map(([key, each]) => [key, each, each.endpoints]) };
 }
 
 const nodeNames = ["n1", "n2", "nowhere"];

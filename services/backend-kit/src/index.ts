@@ -66,16 +66,14 @@ export type {
 } from "./proxy/proxy-spec.ts";
 export type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
 export type { FamilyOutcome } from "./proxy/rule-sets.ts";
-export { type ConnectionState, type FollowOptions, followView, watchBatches } from "./receive/follow-view.ts";
+export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
 export type { WatchOptions } from "./receive/watch-requests.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
-export { ViewState } from "./state/view-state.ts";
 export { type PeriodicCheck, type SyncPace, SyncRequests } from "./sync/sync-loop.ts";
 export { BackendError, type BackendErrorCode } from "./types/backend-error.ts";
 export type { ParsedOptions } from "./types/parsed-options.ts";
 export type {
   Arrival,
-  Batch,
   Sync,
   SyncMode,
   SyncObserver,

@@ -71,7 +71,7 @@ export interface ViewNode extends Pick<Node, "name" | "zone" | "addresses" | "po
 
 /** A Service with the endpoints that the node may use for it. */
 export interface ServiceView extends ServiceItem {
-  /** Ascending by key. */
+  /** Ascending by key. A received Service decodes them each time they are read. */
   readonly endpoints: readonly ViewEndpoint[];
 }
 

@@ -9,7 +9,7 @@ import {
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
-import { defaultMessageBytes } from "../receive/item-limits.ts";
+import { defaultMessageBytes } from "../state/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
 

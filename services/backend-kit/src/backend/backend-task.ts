@@ -16,8 +16,8 @@ import {
 } from "../observe/backend-metrics.ts";
 import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
-import { defaultViewBytes } from "../receive/item-limits.ts";
 import { Acknowledgements } from "../receive/watch-requests.ts";
+import { defaultViewBytes } from "../state/item-limits.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Sync } from "../types/sync-update.ts";

@@ -7,7 +7,8 @@ import { readClientTls } from "@kpng/process/credential-files.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { expect, test } from "vitest";
 import { freePort, listen } from "../../../../test/cluster/ports.ts";
-import { followView, watchBatches } from "../receive/follow-view.ts";
+import { followView, watchView } from "../receive/follow-view.ts";
+import { ViewState } from "../state/view-state.ts";
 import { inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { reset, sync } from "../testing/ops.ts";
 import { createReadableLog } from "../testing/steps.ts";
@@ -18,7 +19,8 @@ const play = (instance: string) => startFakeWatcher(inTurn([reset, sync(1n, inst
 async function firstInstance(transport: Transport): Promise<string> {
   const stop = new AbortController();
   try {
-    for await (const { instance } of watchBatches({ transport, nodeName: "n" }, stop.signal)) return instance;
+    const options = { transport, nodeName: "n" };
+    for await (const { instance } of watchView(new ViewState("n"), options, stop.signal)) return instance;
     return "none";
   } finally {
     stop.abort();

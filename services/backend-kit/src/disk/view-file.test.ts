@@ -50,7 +50,11 @@ function load({ bootId = "boot-1", ...desired }: Desired = {}) {
 
 /** Returns a view in which absent and undefined fields are equal. */
 function plain({ nodeName, node, services }: NodeView): unknown {
-  return JSON.parse(JSON.stringify({ nodeName, node, services: [...services] }));
+  const plainServices = Array.from(services, ([key, { service: object, portHasEndpoints, endpoints }]) => [
+    key,
+    { service: object, portHasEndpoints, endpoints },
+  ]);
+  return JSON.parse(JSON.stringify({ nodeName, node, services: plainServices }));
 }
 
 test("a loaded view has every field of the saved view", async () => {

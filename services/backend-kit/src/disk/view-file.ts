@@ -7,7 +7,7 @@ import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/p
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { Position } from "@kpng/model/forward.ts";
 import { NodeSchema, OpItemSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { decodeLocalOp, encodeNode } from "@kpng/model/wire/local-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
@@ -24,8 +24,7 @@ import type { ViewUpdate } from "../types/sync-update.ts";
  */
 interface SavedView {
   readonly header: ViewHeader;
-  /** Changes that put the whole view. */
-  readonly changes: readonly ViewChange[];
+  readonly update: ViewUpdate;
 }
 
 /** Where the view of a node is saved; each service-proxy-name has its own file. */
@@ -114,11 +113,12 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
 }
 
 /**
- * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist.
+ * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist. If the file dates from another boot than
+ * `bootId`, the view omits the endpoints on this node, whose pods are gone or have new addresses.
  *
  * Errors: STATE_FILE if the file cannot be read, is incomplete, or has another format.
  */
-export async function readViewFile(path: string): Promise<SavedView | undefined> {
+export async function readViewFile(path: string, bootId?: string): Promise<SavedView | undefined> {
   let bytes: Buffer;
   try {
     bytes = await readFile(path);
@@ -127,26 +127,32 @@ export async function readViewFile(path: string): Promise<SavedView | undefined>
     throw new BackendError("STATE_FILE", `${path} cannot be read`, { cause });
   }
   try {
-    return decodeFile(bytes);
+    return decodeFile(bytes, bootId);
   } catch (cause) {
     throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is not a valid saved view`, { cause });
   }
 }
 
-function decodeFile(bytes: Buffer): SavedView {
+function decodeFile(bytes: Buffer, bootId: string | undefined): SavedView {
   const content = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
   const digest = createHash("sha256").update(content).digest();
   if (!digest.equals(bytes.subarray(content.length)))
     throw new Error("the checksum does not match: the file is incomplete or was changed");
   const headerEnd = content.indexOf("\n");
   const header = decodeHeader(content.toString("utf8", 0, headerEnd));
-  const changes: ViewChange[] = [];
+  const isAfterReboot = bootId !== undefined && header.bootId !== bootId;
+  const state = new ViewState(header.nodeName);
+  state.stage(create(OpItemSchema, { Op: { case: "Reset", value: {} } }));
   const reader = new BinaryReader(content.subarray(headerEnd + 1));
   while (reader.pos < reader.len) {
-    const op = decodeLocalOp(fromBinary(OpItemSchema, reader.bytes()));
-    if (op.kind === "change") changes.push(op.change);
+    const op = fromBinary(OpItemSchema, reader.bytes());
+    const decoded = decodeLocalOp(op);
+    const isGone =
+      decoded.kind === "change" && decoded.change.kind === "put-endpoint" && decoded.change.endpoint.isOnNode;
+    if (!isAfterReboot || !isGone) state.stage(op, decoded);
   }
-  return { header, changes };
+  const update = state.commit(state.next(), { revision: 0n, instance: "" });
+  return { header, update: { ...update, isFromDisk: true, isAfterReboot } };
 }
 
 /** First line of a saved view's file: which node the view is for, and when it was saved. */
@@ -195,8 +201,7 @@ function parsePosition(field: unknown): Position | undefined {
 }
 
 /**
- * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. After a reboot, the returned view
- * omits the endpoints on this node, whose pods are gone or have new addresses.
+ * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. See {@link readViewFile}.
  *
  * Errors: STATE_FILE if the file is invalid or belongs to another node. The file is not removed.
  */
@@ -206,18 +211,13 @@ export async function loadView(
 ): Promise<{ readonly update: ViewUpdate; readonly savedAt: string } | undefined> {
   const { nodeName } = place;
   const path = viewPath(place);
-  const saved = await readViewFile(path);
+  const saved = await readViewFile(path, bootId);
   if (saved === undefined) return undefined;
-  const { header } = saved;
+  const { header, update } = saved;
   if (header.nodeName !== nodeName) {
     throw new BackendError("STATE_FILE", `${path} is the view of node ${header.nodeName}, not of ${nodeName}`);
   }
-  const isAfterReboot = header.bootId !== bootId;
-  const changes = saved.changes.filter(
-    (change) => !isAfterReboot || change.kind !== "put-endpoint" || !change.endpoint.isOnNode,
-  );
-  const update = new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" });
-  return { update: { ...update, isFromDisk: true, isAfterReboot }, savedAt: header.savedAt };
+  return { update, savedAt: header.savedAt };
 }
 
 /** Maximum length of a saved view's header, in bytes. */

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
-import type { NodeView } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { type Clash, FrontendClaims, type FrontendId } from "@kpng/service-plan/frontend-claims.ts";
@@ -27,8 +27,8 @@ const servicesPerTurn = 100;
  * chosen. If several Services claim the same frontend (address, port and protocol), the planner decides which one is
  * served.
  *
- * *Bound:* the claims to frontends (see {@link FrontendClaims}), and the plan of each touched Service until the rule
- * set has asked for that plan.
+ * *Bound:* the claims to frontends; see {@link FrontendClaims}. Plans are not kept: they would take more memory than the
+ * view.
  */
 export class FamilyPlanner {
   readonly #settings: ProxySettings;
@@ -65,8 +65,7 @@ export class FamilyPlanner {
   /**
    * Plans a view. `touched` contains the Services that may differ from the previous view.
    *
-   * Every Service whose frontends are claimed is planned once: `FamilyPlan.service` returns the plan from which the
-   * claims were made.
+   * The frontends of all touched Services are claimed here; `FamilyPlan.service` then plans one Service at a time.
    */
   async plan(
     view: NodeView,
@@ -77,29 +76,25 @@ export class FamilyPlanner {
     const text = JSON.stringify(node);
     const isSameNode = text === this.#nodeText;
     this.#nodeText = text;
-    const claimed = new Map<ServiceKey, ServicePlan>();
-    const make = (key: ServiceKey): ServicePlan | undefined => {
-      const service = view.services.get(key);
-      if (service === undefined) return undefined;
+    const make = (service: ServiceView): ServicePlan => {
       const plan = planService(service, node);
       if (plan.whole === undefined || this.#servesWholeAddresses) return plan;
-      this.#unserved.add(key);
-      return planService({ ...service, service: { ...service.service, mapIP: false } }, node);
+      this.#unserved.add(plan.key);
+      const { endpoints, portHasEndpoints } = service;
+      return planService({ service: { ...service.service, mapIP: false }, endpoints, portHasEndpoints }, node);
     };
     const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
       this.#unserved.delete(key);
-      const plan = make(key);
+      const held = view.services.get(key);
+      // The frontends do not depend on the endpoints, which would have to be decoded.
+      const plan = held && make({ service: held.service, endpoints: [] });
       if (plan?.omittedExternalIPs === undefined) this.#omitted.delete(key);
       else this.#omitted.set(key, plan.omittedExternalIPs);
-      if (plan === undefined) return this.#claims.delete(key);
-      claimed.set(key, plan);
-      return this.#claims.put(plan);
+      return plan === undefined ? this.#claims.delete(key) : this.#claims.put(plan);
     };
     const service = (key: ServiceKey): ServicePlan | undefined => {
-      const plan = claimed.get(key) ?? make(key);
-      // Keeping the plans of all Services would take as much memory as the view.
-      claimed.delete(key);
-      return plan === undefined ? undefined : this.#claims.withOwned(plan);
+      const held = view.services.get(key);
+      return held && this.#claims.withOwned(make(held));
     };
     const plan: FamilyPlan = {
       node,

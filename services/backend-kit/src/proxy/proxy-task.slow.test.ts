@@ -7,7 +7,6 @@ import { Registry } from "prom-client";
 import { afterAll, beforeAll, describe, type ExpectStatic, expect, test, vi } from "vitest";
 import { freePort } from "../../../../test/cluster/ports.ts";
 import { readViewFile, viewPath, writeViewFile } from "../disk/view-file.ts";
-import { ViewState } from "../state/view-state.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
 import { createReadableLog } from "../testing/steps.ts";
@@ -161,8 +160,7 @@ async function saveAsOfEarlierBoot(stateFolder: string): Promise<void> {
   const path = viewPath({ folder: stateFolder, nodeName: "n1", serviceProxyName: "" });
   const saved = await readViewFile(path);
   if (saved === undefined) throw new Error("no saved view");
-  const { view: whole } = new ViewState("n1").apply({ ...saved, isReset: true, revision: 0n, instance: "" });
-  await writeViewFile(path, { ...saved.header, bootId: "earlier" }, whole);
+  await writeViewFile(path, { ...saved.header, bootId: "earlier" }, saved.update.view);
 }
 
 describe("after a restart without a watcher", () => {

@@ -2,17 +2,18 @@ import { join } from "node:path";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ForwardGate } from "@kpng/model/forward.ts";
 import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
+import { ViewState } from "../state/view-state.ts";
 import { type Answer, type FakeWatcher, inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { put, putEndpoint, putNode, putService, reset, sync, syncAt } from "../testing/ops.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
-import type { Batch, ViewUpdate } from "../types/sync-update.ts";
-import { type ConnectionState, followView, watchBatches } from "./follow-view.ts";
-import { ItemDigests } from "./item-digests.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
+import { type ConnectionState, followView, watchView } from "./follow-view.ts";
 
 const world = [putService("a/web"), putEndpoint("a/web/x")];
 
@@ -121,10 +122,9 @@ test("watchers that send the client away after each first batch are not retried 
 
 describe("a view without the digest that the watcher sent", () => {
   const digestOf = (...ops: readonly OpItem[]): bigint => {
-    const digests = new ItemDigests();
-    for (const op of ops) digests.stage(op);
-    digests.commit();
-    return digests.view;
+    const state = new ViewState("n1");
+    for (const op of [reset, ...ops]) state.stage(op);
+    return state.next().held.digest;
   };
 
   test("is not yielded, and the whole view is requested", async () => {
@@ -211,10 +211,11 @@ test("a batch that cannot be applied does not make a later state count as older"
   expect(held?.services).toBe(30n);
 });
 
-async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Promise<Batch | undefined> {
+async function firstView(ops: readonly OpItem[], maxMessageBytes?: number): Promise<NodeView | undefined> {
   await using watcher = await startFakeWatcher(inTurn(ops));
   const transport = dial({ api: watcher.address, maxMessageBytes });
-  for await (const batch of watchBatches({ transport, nodeName: "n1" }, AbortSignal.timeout(10_000))) return batch;
+  const options = { transport, nodeName: "n1" };
+  for await (const { view } of watchView(new ViewState("n1"), options, AbortSignal.timeout(10_000))) return view;
   return undefined;
 }
 
@@ -224,8 +225,8 @@ function serviceWithAffinity(seconds: number): Uint8Array {
 }
 
 test("an affinity timeout of a second is accepted", async () => {
-  const batch = await firstBatch([reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(1)), sync()]);
-  expect(batch?.changes).toMatchObject([{ kind: "put-service", key: "a/web" }]);
+  const first = await firstView([reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(1)), sync()]);
+  expect(first?.services.get("a/web")?.service.clientIPAffinitySeconds).toBe(1);
 });
 
 test("a request is sent when the caller asks for a batch, and names the node and our features", async () => {
@@ -233,11 +234,11 @@ test("a request is sent when the caller asks for a batch, and names the node and
     index === 0 ? [reset, sync(7n, "run")] : [sync(8n, "run")],
   );
   const options = { transport: dial({ api: watcher.address }), nodeName: "n1", serviceProxyName: "p" };
-  const batches = watchBatches(options, AbortSignal.timeout(10_000));
+  const batches = watchView(new ViewState("n1"), options, AbortSignal.timeout(10_000));
   expect(watcher.received.length).toBe(0);
   for (let count = 1; count <= 3; count++) {
     const { value } = await batches.next();
-    expect(value).toMatchObject({ isReset: count === 1, revision: count === 1 ? 7n : 8n, instance: "run" });
+    expect(value).toMatchObject({ isFirst: count === 1, revision: count === 1 ? 7n : 8n, instance: "run" });
     // The answered request is the last one: if requests were sent early, the server would have read another one before
     // its answer arrived here.
     expect(watcher.received.length).toBe(count);
@@ -251,14 +252,14 @@ test("a request is sent when the caller asks for a batch, and names the node and
 });
 
 test("an unknown Set is skipped, and a Reset within a batch discards the operations before it", async () => {
-  const batch = await firstBatch([
+  const first = await firstView([
     putService("a/gone"),
     reset,
     put(99 as WireSet, "x", new Uint8Array([255])),
     putService("a/web"),
     sync(),
   ]);
-  expect(batch?.changes).toMatchObject([{ kind: "put-service", key: "a/web" }]);
+  expect([...(first?.services.keys() ?? [])]).toEqual(["a/web"]);
 });
 
 test.each([
@@ -269,19 +270,20 @@ test.each([
   },
   { name: "an invalid path", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
 ])("BAD_STREAM ends the stream after $name", async ({ ops }) => {
-  await expect(firstBatch([...ops, sync()])).rejects.toThrow("[BAD_STREAM]");
+  await expect(firstView([...ops, sync()])).rejects.toThrow("[BAD_STREAM]");
 });
 
 test("a message beyond the limit ends the stream with an error that names the option", async () => {
   const large = put(WireSet.EndpointsSet, "a/b/c", new Uint8Array(100_000));
-  await expect(firstBatch([reset, large, sync()], 50_000)).rejects.toThrow("raise --max-msg-size");
+  await expect(firstView([reset, large, sync()], 50_000)).rejects.toThrow("raise --max-msg-size");
 });
 
 test("the watcher's side of the call ends when the caller returns or aborts", async () => {
   for (const how of ["return", "abort"] as const) {
     const stop = new AbortController();
     await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
-    const batches = watchBatches({ transport: dial({ api: watcher.address }), nodeName: "n1" }, stop.signal);
+    const options = { transport: dial({ api: watcher.address }), nodeName: "n1" };
+    const batches = watchView(new ViewState("n1"), options, stop.signal);
     await batches.next();
     const next = how === "abort" ? batches.next() : undefined;
     if (how === "return") await batches.return();

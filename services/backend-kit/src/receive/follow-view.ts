@@ -1,5 +1,5 @@
 import { constants, zstdDecompressSync } from "node:zlib";
-import { create, fromBinary } from "@bufbuild/protobuf";
+import { fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
 import type { Admission, Position } from "@kpng/model/forward.ts";
@@ -9,22 +9,19 @@ import {
   type OpItem,
   OpItemSchema,
   OpItemsSchema,
-  type Ref,
   Sets,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { assertNever } from "@kpng/model/narrowing.ts";
-import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/local-message.ts";
 import { failureHint } from "@kpng/process/connection/failure-hint.ts";
 import { Reconnect, staleHeader } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf, withoutOpensslTrace } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { ViewState } from "../state/view-state.ts";
+import { checkViewBytes, estimateOpBytes } from "../state/item-limits.ts";
+import { type NextView, ViewState } from "../state/view-state.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { Batch, ViewUpdate } from "../types/sync-update.ts";
-import { ItemDigests } from "./item-digests.ts";
-import { checkViewBytes, estimateOpBytes } from "./item-limits.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
 import { type WatchOptions, WatchRequests } from "./watch-requests.ts";
 
 /** Options of {@link followView}. */
@@ -73,33 +70,18 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   const { log, errorDelayMs = 1_000, onConnection, wait = waitMs, random } = options;
   const reconnect = new Reconnect({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs), random });
   const state = new ViewState(options.nodeName);
-  const digests = new ItemDigests();
-  const apply = (batch: Batch): ViewUpdate => {
-    if (batch.isDigestWrong === true) {
-      onConnection?.({ kind: "diverged" });
-      log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
-        revision: Number(batch.revision),
-      });
-    }
-    if (batch.isOlder === true) {
-      onConnection?.({ kind: "older" });
-      log.error("older state accepted: no watcher offered a newer one", { revision: Number(batch.revision) });
-    }
-    const update = state.apply(batch);
-    // Record the state only after it was applied: an invalid state must not make a valid one count as older.
-    batch.applied?.();
-    reconnect.progressed();
-    onConnection?.({ kind: "synced", revision: batch.revision });
-    return update;
-  };
   while (!signal.aborted) {
     reconnect.opening();
     try {
-      yield* updatesOf(watchBatches({ ...options, digests }, signal), apply);
+      for await (const update of watchView(state, options, signal)) {
+        reconnect.progressed();
+        onConnection?.({ kind: "synced", revision: update.revision });
+        yield update;
+      }
     } catch (error) {
-      // After a faulty stream, the digests may include a batch that was not applied: request the whole view.
+      // A faulty stream may have lost or invented items: request the whole view.
       const code = error instanceof BackendError ? error.code : undefined;
-      if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") digests.clear();
+      if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") state.doubt();
       if (code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);
       const end = reconnect.ended(error);
@@ -114,41 +96,29 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   }
 }
 
-/**
- * Yields the update that `apply` makes of each batch, and keeps no batch meanwhile: a suspended generator keeps its
- * variables, and the first batch is the whole view.
- */
-async function* updatesOf(
-  batches: AsyncGenerator<Batch, void, void>,
-  apply: (batch: Batch) => ViewUpdate,
-): AsyncGenerator<ViewUpdate, void, void> {
-  const next = async (): Promise<ViewUpdate | undefined> => {
-    const { done, value } = await batches.next();
-    return done === true ? undefined : apply(value);
-  };
-  try {
-    for (let update = await next(); update !== undefined; update = await next()) yield update;
-  } finally {
-    await batches.return();
-  }
-}
+/** What {@link watchView} needs of {@link FollowOptions}. */
+type WatchViewOptions = WatchOptions & Partial<Pick<FollowOptions, "log" | "onConnection">>;
 
 /**
- * Opens one stream to a watcher and yields its batches.
+ * Opens one stream to a watcher, applies its batches to `state`, and yields the view after each.
  *
  * The caller sets the pace: at most 32 requested batches are outstanding (only one if the watcher ignores
  * `WatchReq.Count`). The watcher merges further changes.
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
  * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
- * the digest of the received view differs from the watcher's, STATE_BEHIND if the gate refuses a state; `digests` is
- * then unchanged. The caller must call `applied` of each batch that it has applied.
+ * the digest of the received view differs from the watcher's, STATE_BEHIND if the gate refuses a state; `state` is then
+ * unchanged.
  */
-export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
-  // If the caller leaves its loop, the gRPC call must end as well, and with it the stream on the watcher's side.
+export async function* watchView(
+  state: ViewState,
+  options: WatchViewOptions,
+  signal: AbortSignal,
+): AsyncGenerator<ViewUpdate, void, void> {
+  // Ends the requests when the stream ends, whatever the reason.
   const stop = new AbortController();
-  options.digests?.discard();
-  const requests = new WatchRequests(options);
+  state.discard();
+  const requests = new WatchRequests(options, state.buckets);
   let isStale = false;
   const callOptions: CallOptions = {
     signal: AbortSignal.any([signal, stop.signal]),
@@ -159,23 +129,20 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   const received = createClient(Sets, options.transport).watch(requests.send(stop.signal), callOptions);
   const ops = unpackOps(received, options.maxMessageBytes);
   let isChecked = true;
-  const nextBatch = async (isFirst: boolean): Promise<Batch> => {
-    requests.next();
-    // The header is about the stream's first state; a later batch has changes that the watcher has received since.
-    const { batch, mark } = await readBatch(ops, isFirst, () => isFirst && isStale, options);
-    requests.received(mark);
-    const isDigestWrong = isChecked && isDiverged(mark, options.digests);
-    // A whole view is used all the same; see `Batch.isDigestWrong`.
-    if (isDigestWrong && !batch.isReset) {
-      const text = `the view received up to revision ${batch.revision} does not have the digest that the watcher sent`;
-      throw new BackendError("VIEW_DIVERGED", text);
-    }
-    isChecked &&= !isDigestWrong;
-    return { ...batch, isDigestWrong };
-  };
   try {
-    // Not in a variable; see `updatesOf`.
-    for (let isFirst = true; ; isFirst = false) yield await nextBatch(isFirst);
+    for (let isFirst = true; ; isFirst = false) {
+      requests.next();
+      const mark = await stageBatch(ops, isFirst, state, options);
+      requests.received(mark);
+      // The header is about the stream's first state; a later batch has changes that the watcher has received since.
+      const { update, isDigestWrong } = commitBatch(state, mark, {
+        ...options,
+        isStale: isFirst && isStale,
+        isChecked,
+      });
+      isChecked &&= !isDigestWrong;
+      yield update;
+    }
   } catch (error) {
     if (signal.aborted) return;
     throw error;
@@ -184,75 +151,97 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   }
 }
 
-/** Reads operations up to the next sync marker. */
-async function readBatch(
+/** Stages operations up to the next sync marker, and returns the marker. */
+async function stageBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
-  isStale: () => boolean,
-  options: WatchOptions,
-): Promise<{ readonly batch: Batch; readonly mark: SyncMark }> {
-  const { digests, maxViewBytes = Number.POSITIVE_INFINITY } = options;
+  state: ViewState,
+  { maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
+): Promise<SyncMark> {
   let isReset = false;
   let isResumed = false;
-  let changes: ViewChange[] = [];
   let batchBytes = 0;
   for (let count = 0; ; count++) {
     const item = await nextOp(ops, isFirst && count === 0);
     const op = decode(item);
-    const opBytes = estimateOpBytes(item);
-    batchBytes += opBytes;
+    batchBytes += estimateOpBytes(item);
     checkViewBytes("batch", batchBytes, maxViewBytes);
-    digests?.stage(item, opBytes, nameIn(op));
     switch (op.kind) {
       case "keep":
-        if (!isFirst || digests === undefined || isResumed || isReset) {
+        if (!isFirst || state.buckets === undefined || isResumed || isReset) {
           throw new BackendError("BAD_STREAM", "the watcher sent Keep, which was not requested");
         }
         isResumed = true;
         break;
       case "reset":
         isReset = true;
-        changes = [];
         batchBytes = 0;
         break;
-      case "sync": {
+      case "sync":
         if (isFirst && !isReset && !isResumed) {
           throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
         }
-        // Before `commit`: it asks whether the staged batch changes anything, and a refused batch must change nothing.
-        const { verdict, applied } = admitState(op.mark, options, isStale());
-        // Add deletions one by one: there may be as many as the cluster has endpoints, too many arguments for a single
-        // `push`.
-        for (const ref of digests?.commit() ?? []) changes.push(...deletionOf(ref));
-        checkViewBytes("view", digests?.bytes ?? 0, maxViewBytes);
-        const batch = { isReset, isOlder: verdict === "accept", changes, applied, ...markFields(op.mark) };
-        return { batch, mark: op.mark };
-      }
+        return op.mark;
       case "change":
-        changes.push(op.change);
-        break;
       case "ignored":
         break;
       default:
         assertNever(op);
     }
+    state.stage(item, op);
   }
 }
 
-/** Returns the key of an endpoint that an operation puts. */
-function nameIn(op: LocalOp): string | undefined {
-  return op.kind === "change" && op.change.kind === "put-endpoint" ? op.change.endpoint.key : undefined;
+interface CommitOptions extends WatchViewOptions {
+  /** True if the watcher says that its state may be out of date. */
+  readonly isStale: boolean;
+  /** False after a whole view with a wrong digest. */
+  readonly isChecked: boolean;
+}
+
+/** Replaces the view by the one after the staged batch. Errors: see {@link watchView}; the view is then unchanged. */
+function commitBatch(state: ViewState, mark: SyncMark, options: CommitOptions) {
+  const { gate, log, onConnection, maxViewBytes = Number.POSITIVE_INFINITY } = options;
+  const { revision, instance, digest, storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
+  const next = state.next();
+  const admission = admitState(mark, next, gate, options.isStale);
+  checkViewBytes("view", next.held.bytes, maxViewBytes);
+  const isDigestWrong = options.isChecked && digest !== undefined && next.held.digest !== digest;
+  if (isDigestWrong) {
+    // Nothing can have been lost before a whole view, so the watcher's digest must be wrong.
+    if (!next.isReset) {
+      const text = `the view received up to revision ${revision} does not have the digest that the watcher sent`;
+      throw new BackendError("VIEW_DIVERGED", text);
+    }
+    onConnection?.({ kind: "diverged" });
+    log?.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
+      revision: Number(revision),
+    });
+  }
+  if (admission?.verdict === "accept") {
+    onConnection?.({ kind: "older" });
+    log?.error("older state accepted: no watcher offered a newer one", { revision: Number(revision) });
+  }
+  const arrival = { receivedAtMs: wallClockMs(), storedAtMs, triggeredAtMs, traceparents, tracedNodes };
+  const update = state.commit(next, { revision, instance, arrival });
+  // Record the state only now: an invalid state must not make a valid one count as older.
+  admission?.applied();
+  return { update, isDigestWrong };
 }
 
 /**
  * Passes the state of a sync marker through the gate before the batch takes effect. Errors: STATE_BEHIND if the gate
  * refuses it.
  */
-function admitState({ position }: SyncMark, { gate, digests }: WatchOptions, isStale: boolean): Admission {
-  if (gate === undefined) return { verdict: "apply", doubt: "", applied: () => undefined };
-  const admission = gate.admit({ position, isStale, isUnchanged: () => digests?.isUnchanged === true });
-  if (admission.verdict !== "refuse") return admission;
-  const versions = `${format(position)} after ${format(gate.held)}`;
+function admitState(
+  { position }: SyncMark,
+  { isUnchanged }: NextView,
+  gate: WatchOptions["gate"],
+  isStale: boolean,
+): Admission | undefined {
+  const admission = gate?.admit({ position, isStale, isUnchanged: () => isUnchanged });
+  if (admission?.verdict !== "refuse") return admission;
+  const versions = `${format(position)} after ${format(gate?.held)}`;
   throw new BackendError("STATE_BEHIND", `the watcher offers ${admission.doubt}: ${versions}`);
 }
 
@@ -261,16 +250,6 @@ function format(position: Position | undefined): string {
   const { source, services, slices, nodes, current } = position;
   const versions = `services ${services}-${current.services}, slices ${slices}-${current.slices}`;
   return `${source} ${versions}, nodes ${nodes}-${current.nodes}`;
-}
-
-function isDiverged({ digest }: SyncMark, digests: ItemDigests | undefined): boolean {
-  return digest !== undefined && digests !== undefined && digests.view !== digest;
-}
-
-function markFields({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
-  const { storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
-  const receivedAtMs = wallClockMs();
-  return { revision, instance, arrival: { receivedAtMs, storedAtMs, triggeredAtMs, traceparents, tracedNodes } };
 }
 
 /** Returns the next operation of the stream. Errors: STREAM_LOST. */
@@ -294,11 +273,6 @@ function describeLoss(cause: unknown, isFirst: boolean): BackendError {
   const hint = isMisleading ? undefined : failureHint(message);
   const advice = hint === undefined ? "" : ` (${hint})`;
   return new BackendError("STREAM_LOST", `the stream from the watcher broke: ${message}${advice}`, { cause });
-}
-
-function deletionOf(ref: Ref): readonly ViewChange[] {
-  const op = decode(create(OpItemSchema, { Op: { case: "Delete", value: ref } }));
-  return op.kind === "change" ? [op.change] : [];
 }
 
 function decode(item: OpItem): LocalOp {

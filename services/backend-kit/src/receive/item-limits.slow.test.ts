@@ -10,12 +10,11 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
+import { defaultMessageBytes, defaultViewBytes, estimateOpBytes } from "../state/item-limits.ts";
+import { ViewState } from "../state/view-state.ts";
 import { inTurn, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteEndpoint, pack, put, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
-import type { Batch } from "../types/sync-update.ts";
-import { unpackOps, watchBatches } from "./follow-view.ts";
-import { ItemDigests } from "./item-digests.ts";
-import { defaultMessageBytes, defaultViewBytes, estimateOpBytes } from "./item-limits.ts";
+import { unpackOps, watchView } from "./follow-view.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -23,10 +22,11 @@ const mebibyte = 1024 * 1024;
 async function followStream(ops: Iterable<OpItem>, maxViewBytes: number) {
   await using watcher = await startFakeWatcher(inTurn(ops));
   const transport = dial({ api: watcher.address });
-  const options = { transport, nodeName: "n1", digests: new ItemDigests(), maxViewBytes };
+  const options = { transport, nodeName: "n1", maxViewBytes };
+  const updates = watchView(new ViewState("n1"), options, AbortSignal.timeout(30_000));
   let batches = 0;
   try {
-    for await (const _batch of watchBatches(options, AbortSignal.timeout(30_000))) batches++;
+    for await (const _update of updates) batches++;
   } catch (error) {
     return { batches, reason: String(error) };
   }
@@ -119,11 +119,17 @@ async function unpackAll(ops: readonly OpItem[], maxMessageBytes?: number): Prom
   return Array.fromAsync(unpackOps(each(ops), maxMessageBytes));
 }
 
-async function firstBatch(ops: readonly OpItem[], digests: ItemDigests): Promise<Batch | undefined> {
+/** Receives the first batch; returns the Services with their endpoints, and the digests. */
+async function firstView(ops: readonly OpItem[]): Promise<unknown> {
   await using watcher = await startFakeWatcher(inTurn(ops));
-  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", digests };
-  for await (const batch of watchBatches(options, AbortSignal.timeout(10_000))) return batch;
-  return undefined;
+  const state = new ViewState("n1");
+  await watchView(
+    state,
+    { transport: dial({ api: watcher.address }), nodeName: "n1" },
+    AbortSignal.timeout(10_000),
+  ).next();
+  const services = [...state.view.services].map(([key, { service, endpoints }]) => ({ key, service, endpoints }));
+  return { services, buckets: state.buckets };
 }
 
 function toText(op: OpItem): string {
@@ -142,12 +148,11 @@ test.each([Encoding.Zstd, Encoding.Identity])(
   },
 );
 
-test("packed and plain operations give the same digests", async () => {
-  const [plain, unpacked] = [new ItemDigests(), new ItemDigests()];
-  const one = await firstBatch([reset, ...some, sync(1n, "run")], plain);
-  const other = await firstBatch([reset, pack(some.slice(0, 3)), ...some.slice(3), sync(1n, "run")], unpacked);
-  expect(other?.changes).toEqual(one?.changes);
-  expect(unpacked.buckets).toEqual(plain.buckets);
+test("packed and plain operations give the same view and the same digests", async () => {
+  const plain = await firstView([reset, ...some, sync(1n, "run")]);
+  const packed = await firstView([reset, pack(some.slice(0, 3)), ...some.slice(3), sync(1n, "run")]);
+  expect(packed).toEqual(plain);
+  expect(plain).toMatchObject({ services: [{ key: "a/web", endpoints: [{ key: "y" }] }] });
 });
 
 const large = zstdCompressSync(new Uint8Array(10_000_000));
@@ -189,7 +194,7 @@ test.each([
   },
 ])("a packed message $name ends the stream with BAD_STREAM", async ({ op, says }) => {
   await expect(unpackAll([reset, op, sync()])).rejects.toThrow(new RegExp(`^\\[BAD_STREAM\\].*${says}`));
-  await expect(firstBatch([reset, op, sync()], new ItemDigests())).rejects.toThrow("[BAD_STREAM]");
+  await expect(firstView([reset, op, sync()])).rejects.toThrow("[BAD_STREAM]");
 });
 
 test("a window of 64 MiB is accepted", async () => {

@@ -15,7 +15,6 @@ import {
 import type { SyncMark } from "@kpng/model/wire/local-message.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
-import type { ItemDigests } from "./item-digests.ts";
 
 /** Options of one stream from a watcher, for `watchBatches` and for `followView`, which calls it. */
 export interface WatchOptions {
@@ -28,14 +27,9 @@ export interface WatchOptions {
   readonly maxMessageBytes?: number | undefined;
   /**
    * Maximum memory that the view and each batch may take, in bytes, as estimated by `estimateOpBytes`. A larger batch
-   * or view ends the stream. Without `digests`, only batches are limited. Default: no limit.
+   * or view ends the stream. Default: no limit.
    */
   readonly maxViewBytes?: number | undefined;
-  /**
-   * Digests of the view that earlier streams brought, updated by each batch. A watcher that supports digests sends only
-   * the differences.
-   */
-  readonly digests?: ItemDigests | undefined;
   /** Lets a state through only if it is not older than the states from earlier streams. Default: lets all through. */
   readonly gate?: ForwardGate | undefined;
   /** Sync results, sent to a watcher that accepts acknowledgements. */
@@ -73,10 +67,6 @@ const ackJitter = 0.5;
  */
 const minConfirmDelayMs = 1_000;
 
-interface RequestOptions extends Omit<WatchOptions, "transport" | "digests"> {
-  readonly digests?: Pick<ItemDigests, "buckets"> | undefined;
-}
-
 /** The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied batches. */
 export class WatchRequests {
   readonly #request: WatchReq;
@@ -96,9 +86,10 @@ export class WatchRequests {
   /** True once this stream has carried an acknowledgement. */
   #hasAcknowledged = false;
 
-  constructor(options: RequestOptions) {
-    const { nodeName, serviceProxyName = "", digests, acks, program, isObserver: Observes = false } = options;
-    const [HeldDigests, LastFailure] = [digests?.buckets, acks?.lastFailure()];
+  /** `HeldDigests` are those of the view that earlier streams brought; undefined to ask for the whole view. */
+  constructor(options: Omit<WatchOptions, "transport">, HeldDigests?: Uint8Array) {
+    const { nodeName, serviceProxyName = "", acks, program, isObserver: Observes = false } = options;
+    const LastFailure = acks?.lastFailure();
     this.#acks = acks;
     acks?.resend(() => this.#wakeup.wake());
     this.#request = create(WatchReqSchema, {

@@ -1,20 +1,27 @@
-import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { decodeLocalOp } from "@kpng/model/wire/local-message.ts";
+import { create } from "@bufbuild/protobuf";
+import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { endpoint as makeEndpoint, service as makeService } from "@kpng/model/testing/views.ts";
+import { encodeBuckets, itemBucket } from "@kpng/model/wire/digest.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-message.ts";
 import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
-import { deleteEndpoint, deleteService, putEndpoint, putNode, putService } from "../testing/ops.ts";
+import {
+  applyOps,
+  deleteEndpoint,
+  deleteService,
+  put,
+  putEndpoint,
+  putNode,
+  putService,
+  reset,
+} from "../testing/ops.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { Batch } from "../types/sync-update.ts";
+import { type ByteText, PackedEndpoints } from "./packed-endpoints.ts";
 import { SortedMap } from "./sorted-map.ts";
 import { ViewState } from "./view-state.ts";
 
-function batch(isReset: boolean, ...ops: OpItem[]): Batch {
-  const changes = ops.map((op) => {
-    const decoded = decodeLocalOp(op);
-    if (decoded.kind !== "change") throw new Error("only changes");
-    return decoded.change;
-  });
-  return { isReset, changes, revision: 0n, instance: "" };
+function batch(isReset: boolean, ...ops: OpItem[]): OpItem[] {
+  return isReset ? [reset, ...ops] : ops;
 }
 
 const start = [
@@ -26,7 +33,7 @@ const start = [
 ];
 
 /** `changes`: touched Services, then the numbers of changed Services and endpoints. */
-const cases: { name: string; batches: Batch[]; changes: (string | number)[] }[] = [
+const cases: { name: string; batches: OpItem[][]; changes: (string | number)[] }[] = [
   {
     name: "the first batch touches everything",
     batches: [batch(true, ...start)],
@@ -93,7 +100,7 @@ const cases: { name: string; batches: Batch[]; changes: (string | number)[] }[] 
 
 test.each(cases)("$name", ({ batches, changes }) => {
   const state = new ViewState("n1");
-  const updates = batches.map((each) => state.apply(each));
+  const updates = batches.map((each) => applyOps(state, each));
   const { touched = [], counts } = updates.at(-1) ?? {};
   expect([...[...touched].sort(), counts?.services, counts?.endpoints]).toEqual(changes);
   expect(updates.map((update) => update.isFirst)).toEqual(batches.map((_, index) => index === 0));
@@ -101,26 +108,94 @@ test.each(cases)("$name", ({ batches, changes }) => {
 
 test("an endpoint without its Service refuses the whole batch and leaves the view as it was", () => {
   const state = new ViewState("n1");
-  const { view } = state.apply(batch(true, ...start));
-  expect(() => state.apply(batch(false, deleteService("b/web"), putEndpoint("b/web/x")))).toThrow(BackendError);
-  expect(() => state.apply(batch(true, putEndpoint("a/web/x")))).toThrow("a Service that it has not sent");
+  const { view } = applyOps(state, batch(true, ...start));
+  expect(() => applyOps(state, batch(false, deleteService("b/web"), putEndpoint("b/web/x")))).toThrow(BackendError);
+  expect(() => applyOps(state, batch(true, putEndpoint("a/web/x")))).toThrow("a Service that it has not sent");
   expect(state.view).toBe(view);
   expect([...state.view.services.keys()]).toEqual(["a/web", "b/web"]);
 });
 
-test("Services and endpoints that do not change stay the same objects, through a Reset too", () => {
+test("Services that do not change stay the same objects, through a Reset too", () => {
   const state = new ViewState("n1");
-  const first = state.apply(batch(true, ...start)).view;
-  const second = state.apply(batch(true, ...start.slice(0, 4), putEndpoint("a/web/y", "10.9.9.9"))).view;
+  const first = applyOps(state, batch(true, ...start)).view;
+  const second = applyOps(state, batch(true, ...start.slice(0, 4), putEndpoint("a/web/y", "10.9.9.9"))).view;
   expect(second.services.get("b/web")).toBe(first.services.get("b/web"));
   expect(second.services.get("a/web")).not.toBe(first.services.get("a/web"));
-  expect(second.services.get("a/web")?.endpoints[0]).toBe(first.services.get("a/web")?.endpoints[0]);
   expect(first.services.get("a/web")?.endpoints[1]?.addresses.v4).toEqual(["10.1.0.2"]);
+});
+
+test("an item outside the buckets of Keep is deleted unless it is put again", () => {
+  const [state, expected] = [new ViewState("n1"), new ViewState("n1")];
+  const kept = [putService("n/c"), putEndpoint("n/b/q"), putNode("n1")];
+  const unknown = put(99 as SetName, "x", new Uint8Array([1]));
+  const items = [putService("n/a"), putEndpoint("n/a/p"), putService("n/b"), ...kept, unknown];
+  applyOps(state, batch(true, ...items));
+  const services = ["n/a", "n/b"].map((path) => itemBucket(SetName.ServicesSet, path));
+  const lost = [...services, itemBucket(SetName.EndpointsSet, "n/a/p"), itemBucket(99 as SetName, "x")];
+  const Buckets = encodeBuckets((bucket) => !lost.includes(bucket));
+  const changed = putService("n/b", "10.0.0.9");
+  const { view, touched, counts } = applyOps(state, [
+    create(OpItemSchema, { Op: { case: "Keep", value: { Buckets } } }),
+    changed,
+  ]);
+  expect([...touched].sort()).toEqual(["n/a", "n/b"]);
+  expect(counts).toEqual({ services: 2, endpoints: 1 });
+  expect([...view.services].map(([key, { endpoints }]) => [key, endpoints.length])).toEqual([
+    ["n/b", 1],
+    ["n/c", 0],
+  ]);
+  expect(view.node?.name).toBe("n1");
+  applyOps(expected, batch(true, changed, ...kept));
+  expect(state.buckets).toEqual(expected.buckets);
+  expect(state.next().held.bytes).toBe(expected.next().held.bytes);
+});
+
+test("endpoints that change at random are those of a plain map, and so are their differences", () => {
+  const random = makeRandomBelow(makeRandom(1));
+  let packed = PackedEndpoints.none;
+  const plain = new Map<string, ByteText>();
+  for (let round = 0; round < 200; round++) {
+    const changes = new Map<string, ByteText | undefined>();
+    for (let count = random(round % 40 === 0 ? 400 : 6); count > 0; count--) {
+      const message = Buffer.from(
+        endpointBytes(makeEndpoint(`10.1.0.${random(250)}`), makeService("a/web").service, true),
+      );
+      changes.set(`é${random(900)}`, random(3) === 0 ? undefined : message.toString("latin1"));
+    }
+    const before = packed;
+    packed = before.with(changes);
+    const differing = [...changes.keys()].filter((key) => plain.get(key) !== changes.get(key));
+    for (const [key, value] of changes) value === undefined ? plain.delete(key) : plain.set(key, value);
+    expect(packed.keys()).toEqual([...plain.keys()].sort());
+    expect(
+      packed
+        .differencesFrom(before)
+        .map(({ key }) => key)
+        .sort(),
+    ).toEqual(differing.sort());
+    const whole = PackedEndpoints.none.with(plain);
+    expect(packed.differencesFrom(whole)).toEqual([]);
+    const decoded = packed.decode().map(({ key, addresses }) => `${key} ${addresses.v4}`);
+    expect(whole.decode().map(({ key, addresses }) => `${key} ${addresses.v4}`)).toEqual(decoded);
+  }
+});
+
+test("a view that grows by more endpoints than are packed at once has each of them once", () => {
+  const state = new ViewState("n1");
+  const names = Array.from({ length: 10_000 }, (_, index) => `a/${index % 2 === 0 ? "web" : "db"}/e${index}`);
+  const ops = names.map((name) => putEndpoint(name));
+  const { view, counts } = applyOps(state, batch(true, putService("a/web"), putService("a/db"), ...ops, ...ops));
+  const keys = [...view.services].flatMap(([key, { endpoints }]) =>
+    endpoints.map((endpoint) => `${key}/${endpoint.key}`),
+  );
+  expect(keys.sort()).toEqual(names.sort());
+  expect(counts.endpoints).toBe(10_000);
 });
 
 test("Services and endpoints ascend by key whatever the order of their arrival", () => {
   const state = new ViewState("n1");
-  const { view } = state.apply(
+  const { view } = applyOps(
+    state,
     batch(true, putService("b/b"), putService("a/z"), putService("a/a"), putEndpoint("a/a/2"), putEndpoint("a/a/1")),
   );
   expect([...view.services.keys()]).toEqual(["a/a", "a/z", "b/b"]);

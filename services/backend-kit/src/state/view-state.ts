@@ -1,186 +1,354 @@
-import { isDeepStrictEqual } from "node:util";
-import { compareText } from "@kpng/model/collections.ts";
-import { assertNever } from "@kpng/model/narrowing.ts";
-import type { NodeView, ServiceItem, ServiceView, ViewChange, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
+import { type OpItem, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView, ServiceItem, ServiceView, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { BucketDigests, hasBucket, type ItemDigest, itemBucket, itemDigest } from "@kpng/model/wire/digest.ts";
+import { decodeLocalOp, type LocalOp } from "@kpng/model/wire/local-message.ts";
 import { BackendError } from "../types/backend-error.ts";
-import type { Batch, ViewUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
+import { itemBytes } from "./item-limits.ts";
+import { type ByteText, PackedEndpoints } from "./packed-endpoints.ts";
 import { SortedMap } from "./sorted-map.ts";
 
-/** A view that keeps its Services in a map whose versions share their unchanged parts. */
-interface SortedView extends NodeView {
-  readonly services: SortedMap<ServiceKey, ServiceView>;
+/** What is known of an item that is not kept as it came: enough to take it out of the digests again. */
+interface ItemRecord extends ItemDigest {
+  /** Estimated memory; see `itemBytes`. */
+  readonly bytes: number;
+}
+
+/** A Service of the view. Its endpoints are kept as the watcher sent them, and decoded whenever they are read. */
+class HeldService implements ServiceView {
+  readonly service: ServiceItem["service"];
+  readonly portHasEndpoints: ServiceItem["portHasEndpoints"];
+  readonly record: ItemRecord;
+  readonly packed: PackedEndpoints;
+
+  constructor({ service, portHasEndpoints }: ServiceItem, record: ItemRecord, packed: PackedEndpoints) {
+    this.service = service;
+    this.portHasEndpoints = portHasEndpoints;
+    this.record = record;
+    this.packed = packed;
+  }
+
+  get endpoints(): readonly ViewEndpoint[] {
+    return this.packed.decode();
+  }
+}
+
+/** Any other item: the node, and items of a Set that only a newer watcher knows. */
+interface OtherItem extends ItemRecord {
+  readonly set: SetName;
+  readonly path: string;
+}
+
+/** A view with everything that tells the watcher what this node has. Immutable. */
+interface HeldView extends NodeView {
+  readonly services: SortedMap<ServiceKey, HeldService>;
+  /** Keyed by {@link otherKey}. */
+  readonly others: ReadonlyMap<string, OtherItem>;
+  readonly digests: BucketDigests;
+  /** Exclusive or of the hashes of all items, as specified for EmptyOp.Digest in the proto file. */
+  readonly digest: bigint;
+  /** Estimated memory of all items. */
+  readonly bytes: number;
+}
+
+/** The view after a batch that is not committed yet. */
+export interface NextView extends Pick<ViewUpdate, "touched" | "counts"> {
+  readonly held: HeldView;
+  /** True if the batch began with Reset. */
+  readonly isReset: boolean;
+  /** True if the batch continues the view before, and no item differs. */
+  readonly isUnchanged: boolean;
 }
 
 /**
  * Holds the view of a node across reconnections; the view is changed only here.
  *
- * Each batch is applied to a copy of the Services that it names, and the result is taken only if the whole batch is
- * valid. Parts that equal the previous view stay the same objects, so *touched* Services are determined once, here, by
- * object identity; the set travels with the view to the sync loop, the planner and the rule sets. A whole view (a batch
- * with Reset) does not discard the previous view: the two are compared, so that only Services that really differ are
- * touched.
+ * The operations of a batch are staged, and the view is replaced only if the whole batch is valid: a stream that breaks
+ * inside a batch changes nothing. *Touched* Services are determined once, here; the set travels with the view to the
+ * sync loop, the planner and the rule sets. A whole view (a batch with Reset) is compared with the previous view, so that
+ * only Services that really differ are touched.
+ *
+ * The digests of the items (Services, endpoints and nodes) are kept with the view. A new stream starts with them
+ * (`WatchReq.HeldDigests`), so that the watcher sends only the items that differ.
  */
 export class ViewState {
-  #view: SortedView;
+  #held: HeldView;
+  #staged: StagedView | undefined;
   #isFirst = true;
+  /** True if the next stream must bring the whole view. */
+  #isDoubtful = true;
 
   constructor(nodeName: string) {
-    this.#view = emptyView(nodeName);
+    this.#held = emptyView(nodeName);
   }
 
   /** Empty before the first batch. */
   get view(): NodeView {
-    return this.#view;
+    return this.#held;
+  }
+
+  /** Digests of all buckets for the first request of a stream; undefined to ask for the whole view. */
+  get buckets(): Uint8Array | undefined {
+    return this.#isDoubtful ? undefined : this.#held.digests.toBytes();
+  }
+
+  /** Makes the next stream bring the whole view: what is held may differ from what the watcher has sent. */
+  doubt(): void {
+    this.#isDoubtful = true;
+  }
+
+  /** Discards the operations of an incomplete batch. */
+  discard(): void {
+    this.#staged = undefined;
   }
 
   /**
-   * Applies a batch as a whole.
+   * Adds an operation to the current batch. `decoded` is what `decodeLocalOp` returns for it. Deleting an unknown item
+   * has no effect.
    *
-   * *Cost:* proportional to the endpoints of the Services in the batch. Errors: BAD_STREAM if the batch is invalid; the
-   * view is unchanged then.
+   * Errors: BAD_STREAM for an endpoint whose Service is unknown, and for a different node.
    */
-  apply({ isReset, changes, revision, instance, arrival }: AppliedBatch): ViewUpdate {
-    const before = this.#view;
-    const staged = new StagedView(isReset ? emptyView(before.nodeName) : before);
-    for (const change of changes) staged.apply(change);
-    const differences = new Map<ServiceKey, ServiceView | undefined>();
-    const counts = { services: 0, endpoints: 0 };
-    const compare = (key: ServiceKey, service: StagedService | undefined): void => {
-      const previous = before.services.get(key);
-      const after = service && toView(service, previous);
-      if (after === previous) return;
-      differences.set(key, after);
-      addCounts(previous, after, counts);
-    };
-    for (const [key, service] of staged.services) compare(key, service);
-    if (isReset) for (const key of before.services.keys()) if (!staged.services.has(key)) compare(key, undefined);
-    const view = {
-      nodeName: before.nodeName,
-      node: staged.node && reuse(before.node, staged.node),
-      services: differences.size === 0 ? before.services : before.services.with(differences),
-    };
-    const touched = new Set(differences.keys());
-    const update = { view, touched, counts, isFirst: this.#isFirst, revision, instance, arrival };
-    this.#view = view;
+  stage(op: OpItem, decoded: LocalOp = decodeLocalOp(op)): void {
+    if (decoded.kind === "reset") this.#staged = new StagedView(emptyView(this.#held.nodeName), true);
+    else if (decoded.kind !== "sync") {
+      this.#staged ??= new StagedView(this.#held, false);
+      this.#staged.apply(op, decoded);
+    }
+  }
+
+  /** Returns the view after the staged batch, for {@link commit}. O(endpoints of the Services in the batch). */
+  next(): NextView {
+    return (this.#staged ?? new StagedView(this.#held, false)).finish(this.#held);
+  }
+
+  /** Replaces the view by the result of {@link next}. */
+  commit(next: NextView, mark: Pick<ViewUpdate, "revision" | "instance" | "arrival">): ViewUpdate {
+    const { held, touched, counts, isReset } = next;
+    const update = { view: held, touched, counts, isFirst: this.#isFirst, ...mark };
+    this.#held = held;
     this.#isFirst = false;
+    if (isReset) this.#isDoubtful = false;
+    this.discard();
     return update;
   }
 }
 
-type AppliedBatch = Pick<Batch, "isReset" | "changes" | "revision" | "instance" | "arrival">;
-
-function emptyView(nodeName: string): SortedView {
-  return { nodeName, node: undefined, services: SortedMap.from<ServiceKey, ServiceView>([]) };
+function emptyView(nodeName: string): HeldView {
+  return {
+    nodeName,
+    node: undefined,
+    services: SortedMap.from<ServiceKey, HeldService>([]),
+    others: new Map(),
+    digests: new BucketDigests(),
+    digest: 0n,
+    bytes: 0,
+  };
 }
 
-/** Counts the differences between two views of a Service. Unchanged objects are identical. */
-function addCounts(
-  before: ServiceView | undefined,
-  after: ServiceView | undefined,
-  counts: { services: number; endpoints: number },
-): void {
-  if (before?.service !== after?.service || before?.portHasEndpoints !== after?.portHasEndpoints) counts.services++;
-  const [old, now] = [new Set(before?.endpoints), new Set(after?.endpoints)];
-  const keys = [...old.symmetricDifference(now)].map(({ key }) => key);
-  counts.endpoints += new Set(keys).size;
+function recordOf(set: SetName, path: string, bytes: Uint8Array): ItemRecord {
+  return { ...itemDigest(set, path, bytes), bytes: itemBytes(set, path, bytes.length) };
+}
+
+function otherKey(set: SetName, path: string): string {
+  return `${set} ${path}`;
 }
 
 /** The state of a Service while a batch is applied. */
 interface StagedService {
   item: ServiceItem;
-  readonly endpoints: Map<string, ViewEndpoint>;
+  record: ItemRecord;
+  packed: PackedEndpoints;
+  /** Changed endpoints that are not packed yet. */
+  readonly changes: Map<string, ByteText | undefined>;
+  /** True if Keep does not name its bucket: it is deleted unless the batch puts it again. */
+  isDropped: boolean;
 }
+
+/** Number of changed endpoints that are packed together; until then, they take ten times as much memory. */
+const endpointsPerPacking = 4_096;
 
 /** The effect of one batch on a view. */
 class StagedView {
-  readonly #base: NodeView;
+  readonly #base: HeldView;
+  readonly #isReset: boolean;
   /** Changed Services; undefined for a deleted Service. */
-  readonly services = new Map<ServiceKey, StagedService | undefined>();
-  node: ViewNode | undefined;
+  readonly #services = new Map<ServiceKey, StagedService | undefined>();
+  /** Services with changes that are not packed yet, and the number of these changes. */
+  readonly #unpacked = new Set<StagedService>();
+  #unpackedCount = 0;
+  readonly #others: Map<string, OtherItem>;
+  #node: ViewNode | undefined;
 
-  constructor(base: NodeView) {
+  constructor(base: HeldView, isReset: boolean) {
     this.#base = base;
-    this.node = base.node;
+    this.#isReset = isReset;
+    this.#others = new Map(base.others);
+    this.#node = base.node;
   }
 
-  /**
-   * Applies one change. Deleting an unknown Service or endpoint has no effect.
-   *
-   * Errors: BAD_STREAM for an endpoint whose Service is unknown, and for a different node. The base view is not
-   * changed.
-   */
-  apply(change: ViewChange): void {
-    switch (change.kind) {
-      case "put-node":
-        // Without this check, the addresses of another node would decide which endpoints and node ports belong to this
-        // node.
-        if (change.node.name !== this.#base.nodeName) {
-          const text = `the watcher sent Node "${change.node.name}" to node "${this.#base.nodeName}"`;
-          throw new BackendError("BAD_STREAM", text);
-        }
-        this.node = change.node;
-        return;
-      case "delete-node":
-        this.node = undefined;
-        return;
-      case "put-service": {
-        const staged = this.#stage(change.key);
-        if (staged !== undefined) staged.item = change.item;
-        else this.services.set(change.key, { item: change.item, endpoints: new Map() });
-        return;
+  apply({ Op: op }: OpItem, decoded: LocalOp): void {
+    if (op.case === "Keep") this.#keep(op.value.Buckets);
+    else if (op.case === "Set" && op.value.Ref !== undefined) {
+      this.#put(op.value.Ref.Set, op.value.Ref.Path, op.value.Bytes, decoded);
+    } else if (op.case === "Delete") this.#delete(op.value.Set, op.value.Path, decoded);
+  }
+
+  #put(set: SetName, path: string, bytes: Uint8Array, op: LocalOp): void {
+    const change = op.kind === "change" ? op.change : undefined;
+    if (change?.kind === "put-service") {
+      const put = { item: change.item, record: recordOf(set, path, bytes), isDropped: false };
+      const staged = this.#stage(change.key);
+      if (staged !== undefined) Object.assign(staged, put);
+      else this.#services.set(change.key, { ...put, packed: PackedEndpoints.none, changes: new Map() });
+    } else if (change?.kind === "put-endpoint") {
+      const { service, endpoint } = change;
+      const staged = this.#stage(service);
+      if (staged === undefined) {
+        const text = `the watcher sent endpoint ${endpoint.key} of ${service}, a Service that it has not sent`;
+        throw new BackendError("BAD_STREAM", text);
       }
-      case "delete-service":
-        this.services.set(change.key, undefined);
-        return;
-      case "put-endpoint": {
-        const staged = this.#stage(change.service);
-        if (staged === undefined) {
-          throw new BackendError(
-            "BAD_STREAM",
-            `the watcher sent endpoint ${change.endpoint.key} of ${change.service}, a Service that it has not sent`,
-          );
-        }
-        staged.endpoints.set(change.endpoint.key, change.endpoint);
-        return;
-      }
-      case "delete-endpoint":
-        this.#stage(change.service)?.endpoints.delete(change.key);
-        return;
-      default:
-        assertNever(change);
+      const message = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1");
+      this.#change(staged, endpoint.key, message);
+    } else {
+      if (change?.kind === "put-node") this.#putNode(change.node);
+      this.#others.set(otherKey(set, path), { set, path, ...recordOf(set, path, bytes) });
+    }
+  }
+
+  #putNode(node: ViewNode): void {
+    // Without this check, the addresses of another node would decide which endpoints and node ports belong to this node.
+    if (node.name !== this.#base.nodeName) {
+      const text = `the watcher sent Node "${node.name}" to node "${this.#base.nodeName}"`;
+      throw new BackendError("BAD_STREAM", text);
+    }
+    this.#node = node;
+  }
+
+  #delete(set: SetName, path: string, op: LocalOp): void {
+    const change = op.kind === "change" ? op.change : undefined;
+    if (change?.kind === "delete-service") this.#services.set(change.key, undefined);
+    else if (change?.kind === "delete-endpoint") {
+      const staged = this.#stage(change.service);
+      if (staged !== undefined) this.#change(staged, change.key, undefined);
+    } else {
+      if (change?.kind === "delete-node") this.#node = undefined;
+      this.#others.delete(otherKey(set, path));
+    }
+  }
+
+  /** Removes all items outside the buckets, before the batch puts some of them again. */
+  #keep(buckets: Uint8Array): void {
+    const isLost = (set: SetName, path: string): boolean => !hasBucket(buckets, itemBucket(set, path));
+    for (const [key, service] of this.#base.services) {
+      const lost = service.packed.keys().filter((name) => isLost(SetName.EndpointsSet, `${key}/${name}`));
+      const isDropped = isLost(SetName.ServicesSet, key);
+      if (lost.length === 0 && !isDropped) continue;
+      const packed = service.packed.with(new Map(lost.map((name) => [name, undefined])));
+      this.#services.set(key, { item: service, record: service.record, packed, changes: new Map(), isDropped });
+    }
+    for (const [key, { set, path }] of this.#others) {
+      if (!isLost(set, path)) continue;
+      this.#others.delete(key);
+      if (set === SetName.NodesSet) this.#node = undefined;
     }
   }
 
   #stage(key: ServiceKey): StagedService | undefined {
-    if (this.services.has(key)) return this.services.get(key);
+    if (this.#services.has(key)) return this.#services.get(key);
     const base = this.#base.services.get(key);
     if (base === undefined) return undefined;
-    const staged = { item: base, endpoints: new Map(base.endpoints.map((endpoint) => [endpoint.key, endpoint])) };
-    this.services.set(key, staged);
+    const { record, packed } = base;
+    const staged = { item: base, record, packed, changes: new Map(), isDropped: false };
+    this.#services.set(key, staged);
     return staged;
+  }
+
+  #change(service: StagedService, key: string, message: ByteText | undefined): void {
+    service.changes.set(key, message);
+    this.#unpacked.add(service);
+    if (++this.#unpackedCount % endpointsPerPacking === 0) this.#pack();
+  }
+
+  #pack(): void {
+    for (const service of this.#unpacked) {
+      service.packed = service.packed.with(service.changes);
+      service.changes.clear();
+    }
+    this.#unpacked.clear();
+  }
+
+  /** Returns the resulting view and its differences from `before`. Parts that are equal in both stay the same objects. */
+  finish(before: HeldView): NextView {
+    this.#pack();
+    const difference = new Difference(before);
+    const changed = new Map<ServiceKey, HeldService | undefined>();
+    const compare = (key: ServiceKey, staged: StagedService | undefined): void => {
+      const old = before.services.get(key);
+      const isKept = staged !== undefined && !staged.isDropped;
+      const after = isKept ? new HeldService(staged.item, staged.record, staged.packed) : undefined;
+      if (difference.addService(key, old, after)) changed.set(key, after);
+    };
+    for (const [key, staged] of this.#services) compare(key, staged);
+    if (this.#isReset) for (const key of before.services.keys()) if (!this.#services.has(key)) compare(key, undefined);
+    for (const [key, item] of before.others) difference.add(item, this.#others.get(key));
+    for (const [key, item] of this.#others) if (!before.others.has(key)) difference.add(undefined, item);
+    const nodeKey = otherKey(SetName.NodesSet, before.nodeName);
+    const isSameNode = before.others.get(nodeKey)?.hash === this.#others.get(nodeKey)?.hash;
+    const held = {
+      nodeName: before.nodeName,
+      node: isSameNode ? before.node : this.#node,
+      services: changed.size === 0 ? before.services : before.services.with(changed),
+      others: this.#others,
+      digests: difference.digests,
+      digest: difference.digest,
+      bytes: difference.bytes,
+    };
+    const { counts, isEmpty } = difference;
+    const isUnchanged = isEmpty && !this.#isReset;
+    return { held, touched: new Set(changed.keys()), counts, isReset: this.#isReset, isUnchanged };
   }
 }
 
-/** Returns the view of a Service. Parts that equal their counterparts in `previous` are the same objects. */
-function toView({ item, endpoints }: StagedService, previous: ServiceView | undefined): ServiceView {
-  const previousByKey = new Map(previous?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
-  const merged = [...endpoints.values()]
-    .map((endpoint) => reuse(previousByKey.get(endpoint.key), endpoint))
-    .sort((a, b) => compareText(a.key, b.key));
-  const service = reuse(previous?.service, item.service);
-  const portHasEndpoints = reuse(previous?.portHasEndpoints, item.portHasEndpoints);
-  const isSame =
-    previous !== undefined &&
-    service === previous.service &&
-    portHasEndpoints === previous.portHasEndpoints &&
-    merged.length === previous.endpoints.length &&
-    merged.every((endpoint, index) => endpoint === previous.endpoints[index]);
-  if (isSame) return previous;
-  return { service, ...(portHasEndpoints === undefined ? {} : { portHasEndpoints }), endpoints: merged };
-}
+/** The difference between two views, and the digests of the second one. */
+class Difference {
+  readonly digests: BucketDigests;
+  digest: bigint;
+  bytes: number;
+  readonly counts = { services: 0, endpoints: 0 };
+  isEmpty = true;
 
-/** Both values come from the same decoder, so that equal ones have the same fields. */
-function reuse<Value>(before: Value | undefined, after: Value): Value {
-  return before !== undefined && isDeepStrictEqual(before, after) ? before : after;
+  constructor({ digests, digest, bytes }: HeldView) {
+    this.digests = digests.copy();
+    this.digest = digest;
+    this.bytes = bytes;
+  }
+
+  /** Adds a Service; returns whether it differs. */
+  addService(key: ServiceKey, before: HeldService | undefined, after: HeldService | undefined): boolean {
+    const isItemChanged = this.add(before?.record, after?.record);
+    if (isItemChanged) this.counts.services++;
+    const none = PackedEndpoints.none;
+    const differences = (after?.packed ?? none).differencesFrom(before?.packed ?? none);
+    for (const one of differences) {
+      const recordAt = (message: Uint8Array | undefined): ItemRecord | undefined =>
+        message && recordOf(SetName.EndpointsSet, `${key}/${one.key}`, message);
+      this.add(recordAt(one.before), recordAt(one.after));
+    }
+    this.counts.endpoints += differences.length;
+    return isItemChanged || differences.length > 0;
+  }
+
+  /** Adds an item; returns whether it differs. */
+  add(before: ItemRecord | undefined, after: ItemRecord | undefined): boolean {
+    if (before?.hash === after?.hash) return false;
+    this.isEmpty = false;
+    for (const item of [before, after]) {
+      if (item === undefined) continue;
+      this.digests.toggle(item);
+      this.digest ^= item.hash;
+    }
+    this.bytes += (after?.bytes ?? 0) - (before?.bytes ?? 0);
+    return true;
+  }
 }

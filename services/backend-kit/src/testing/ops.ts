@@ -13,6 +13,14 @@ import {
   Protocol as WireProtocol,
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ViewState } from "../state/view-state.ts";
+import type { ViewUpdate } from "../types/sync-update.ts";
+
+/** Applies one batch to a view. */
+export function applyOps(state: ViewState, ops: readonly OpItem[]): ViewUpdate {
+  for (const op of ops) state.stage(op);
+  return state.commit(state.next(), { revision: 0n, instance: "" });
+}
 
 // Operations of a stream from the watcher, shared by all tests with `startFakeWatcher`, which sends them.
 

@@ -1,4 +1,4 @@
-import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
 /**
@@ -90,34 +90,6 @@ export interface ViewUpdate {
   /** True for a saved view from an earlier boot: installed rules may be even older. */
   readonly isAfterReboot?: boolean | undefined;
   /** Undefined if nothing was received, as for a view from disk or a requested sync of the current view. */
-  readonly arrival?: Arrival | undefined;
-}
-
-/**
- * The changes up to one sync marker of the stream, to be applied together. They have not been compared with the view
- * yet.
- */
-export interface Batch {
-  /** True if `changes` contains the whole view and replaces everything received before. */
-  readonly isReset: boolean;
-  /**
-   * True if this whole view does not match the digest that the watcher sent. Nothing can have been lost before a whole
-   * view, so the digest must be wrong, and `watchBatches` checks no further digests in the stream.
-   */
-  readonly isDigestWrong?: boolean | undefined;
-  /** True if the state is in doubt (see `ForwardGate`), but no watcher has offered a better one for some time. */
-  readonly isOlder?: boolean | undefined;
-  readonly changes: readonly ViewChange[];
-  /** Revision of the watcher's store; 0 from a Go watcher. */
-  readonly revision: bigint;
-  /** Watcher run to which `revision` belongs; "" from a Go watcher. */
-  readonly instance: string;
-  /**
-   * Must be called when the batch has been applied; from then on, older states are refused. Undefined if the batch was
-   * not received from a watcher.
-   */
-  readonly applied?: (() => void) | undefined;
-  /** Undefined if the batch was not received from a watcher. */
   readonly arrival?: Arrival | undefined;
 }
 

@@ -123,8 +123,7 @@ export class SimulatedNode {
   #makeRequests(): WatchRequests {
     const { name, heldDigests } = this.#options;
     const program = { name: "kpng-simulate", version: "" };
-    const digests = heldDigests === undefined ? undefined : { buckets: heldDigests };
-    return new WatchRequests({ nodeName: name, program, digests, acks: this.#acks });
+    return new WatchRequests({ nodeName: name, program, acks: this.#acks }, heldDigests);
   }
 
   #read(

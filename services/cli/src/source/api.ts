@@ -1,5 +1,5 @@
 import { maxMessageOption } from "@kpng/backend-kit/backend/backend-options.ts";
-import { defaultMessageBytes } from "@kpng/backend-kit/receive/item-limits.ts";
+import { defaultMessageBytes } from "@kpng/backend-kit/state/item-limits.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
 import { parseDurationMs } from "@kpng/process/options.ts";

@@ -1,14 +1,17 @@
 import { type OpItem, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BackendError } from "../types/backend-error.ts";
 
-/** Memory that an item takes in addition to its strings, in bytes; measured with Node.js 24 and rounded up. */
+/**
+ * Memory that an item takes in addition to its strings, in bytes: in the view, and in the rules of a service proxy while
+ * they are sent. Measured with kpng-nft and rounded up.
+ */
 const bytesOf = { service: 900, other: 300 } as const;
 
-/** Number of copies of each of an item's strings in memory: one in the path or the key, and one in a field. */
+/** Number of copies of each of an item's strings in memory: as it came, and decoded or in a rule. */
 const textCopies = 2;
 
 /**
- * Estimates the memory that a stream operation takes until its batch is applied, in bytes. The sum over a batch is
+ * Estimates the memory that a stream operation takes until its batch is in effect, in bytes. The sum over a batch is
  * limited, so that a faulty watcher cannot fill a node's memory. O(1).
  */
 export function estimateOpBytes({ Op: op }: OpItem): number {
@@ -17,19 +20,21 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
       return bytesOf.other + op.value.Buckets.length;
     case "Delete":
       return bytesOf.other + textCopies * op.value.Path.length;
-    case "Set": {
-      const { Ref: ref, Bytes: bytes } = op.value;
-      const base = ref?.Set === SetName.ServicesSet ? bytesOf.service : bytesOf.other;
-      return base + textCopies * ((ref?.Path.length ?? 0) + bytes.length);
-    }
+    case "Set":
+      return itemBytes(op.value.Ref?.Set, op.value.Ref?.Path ?? "", op.value.Bytes.length);
     default:
       return bytesOf.other;
   }
 }
 
+/** Estimates the memory that an item of the view takes, in bytes; `length` is that of its message. */
+export function itemBytes(set: SetName | undefined, path: string, length: number): number {
+  return (set === SetName.ServicesSet ? bytesOf.service : bytesOf.other) + textCopies * (path.length + length);
+}
+
 /**
  * Returns the default limit for the view and for each batch, in bytes: a third of the memory limit. A view of 250 000
- * endpoints takes 150 MB. While a whole view replaces another one, both are in memory, and the rest of the process
+ * endpoints counts as 150 MB. While a whole view replaces another one, both are in memory, and the rest of the process
  * needs memory as well. Pure.
  */
 export function defaultViewBytes(memoryBytes: number): number {
