@@ -97,7 +97,7 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
 export function formatTransaction(family: Family, { elements }: Pick<TableChange, "elements">, table: string): string {
   const lines = elements.flatMap(({ kind, set, elements: changed }) => {
     const command = `${kind === "put" ? "add" : "delete"} element ${ipOf(family)} ${table}`;
-    return changed.map((one) => `${command} ${formatOne(family, set, one)}\n`);
+    return Array.from(changed, (one) => `${command} ${formatOne(family, set, one)}\n`);
   });
   return lines.join("");
 }
@@ -112,7 +112,7 @@ function listDifferences(family: Family, { elements, chains }: TableChange): rea
   const bySet = Map.groupBy(elements, ({ set }) => set);
   const ofKind = (changes: TableChange["elements"], kind: "put" | "delete"): readonly string[] =>
     changes.flatMap((change) =>
-      change.kind === kind ? change.elements.map((one) => formatOne(family, change.set, one)) : [],
+      change.kind === kind ? Array.from(change.elements, (one) => formatOne(family, change.set, one)) : [],
     );
   return [
     ...[...bySet].map(([set, changes]) => ({

@@ -223,7 +223,10 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
   const isReplaced = (set: string, { key }: SetElement): boolean =>
     deleted.get(set)?.has(key) === true && put.get(set)?.has(key) === true;
   const parts = ({ set, elements }: ElementChange, replaced: boolean) =>
-    splitElements(deleted.has(set) ? elements.filter((one) => isReplaced(set, one) === replaced) : elements, unitBytes);
+    splitElements(
+      deleted.has(set) ? [...elements].filter((one) => isReplaced(set, one) === replaced) : elements,
+      unitBytes,
+    );
   for (const step of steps) if (step.kind === "chain") yield [step];
   for (const step of puts.toSorted((a, b) => rankOf(a) - rankOf(b))) {
     for (const elements of parts(step, false)) yield [{ ...step, elements }];
@@ -247,6 +250,6 @@ function rankOf({ set }: ElementChange): number {
   return frontendMaps.has(set) ? (set.startsWith("local_") ? 1 : 2) : 0;
 }
 
-function keysOf(elements: readonly SetElement[]): ReadonlySet<string> {
-  return new Set(elements.map(({ key }) => key));
+function keysOf(elements: Iterable<SetElement>): ReadonlySet<string> {
+  return new Set(Array.from(elements, ({ key }) => key));
 }

@@ -36,12 +36,17 @@ export interface SetElement {
   readonly comment?: string | undefined;
 }
 
+/** Elements that can be read several times, and that may be made only then. */
+export interface ElementList extends Iterable<SetElement> {
+  readonly length: number;
+}
+
 /** One step of a transaction: elements that one set gains or loses. */
 export interface ElementChange {
   readonly set: string;
   readonly kind: "put" | "delete";
   /** To replace the data of a key, delete it first: the kernel refuses a second put with other data. */
-  readonly elements: readonly SetElement[];
+  readonly elements: ElementList;
 }
 
 /** One step of a transaction: a chain, which is created if it does not exist, gets exactly these rules. */
@@ -115,7 +120,8 @@ function batchBytes(steps: readonly BatchStep[]): number {
 /** Returns an upper bound for the size of a step in a batch, in bytes. */
 export function stepBytes(step: BatchStep): number {
   if (step.kind === "chain") return 2_048;
-  const bytes = step.elements.reduce((sum, element) => sum + elementBytes(element), 0);
+  let bytes = 0;
+  for (const element of step.elements) bytes += elementBytes(element);
   return bytes + 256 * Math.ceil((bytes + 1) / (maxListBytes / 2));
 }
 
@@ -185,19 +191,20 @@ function elementBytes({ key, data, comment }: SetElement): number {
  * list. Pure.
  */
 export function* splitElements(
-  elements: readonly SetElement[],
+  elements: Iterable<SetElement>,
   limit: number,
 ): Generator<readonly SetElement[], void, void> {
-  let [start, bytes] = [0, 0];
-  for (const [at, element] of elements.entries()) {
+  let [part, bytes]: [SetElement[], number] = [[], 0];
+  for (const element of elements) {
     const size = elementBytes(element);
-    if (bytes + size > limit && at > start) {
-      yield elements.slice(start, at);
-      [start, bytes] = [at, 0];
+    if (bytes + size > limit && part.length > 0) {
+      yield part;
+      [part, bytes] = [[], 0];
     }
+    part.push(element);
     bytes += size;
   }
-  if (start < elements.length) yield elements.slice(start);
+  if (part.length > 0) yield part;
 }
 
 function writeElement(writer: NetlinkWriter, { key, data, comment }: SetElement, isPut: boolean): void {

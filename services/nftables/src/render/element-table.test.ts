@@ -8,7 +8,7 @@ const [one, two] = [addressBytes("10.0.0.1"), addressBytes("10.0.0.2")];
 
 function changesOf(table: ElementTable): readonly string[] {
   return table.changes().flatMap(({ kind, set, elements }) =>
-    elements.map(({ key, data }) => {
+    Array.from(elements, ({ key, data }) => {
       const value = data === undefined ? undefined : data.kind === "value" ? data.bytes : data.chain;
       return `${kind} ${formatElement("v4", set, key, value)}`;
     }),
@@ -31,7 +31,7 @@ test("a comment that nft would refuse because of its length is cut off", () => {
   const table = new ElementTable();
   table.put("picks", numberBytes(1), "pick_1", "p".repeat(191));
   table.claim("cluster_ips", one, "", "c".repeat(300));
-  const comments = table.changes().flatMap(({ elements }) => elements.map(({ comment }) => comment));
+  const comments = table.changes().flatMap(({ elements }) => Array.from(elements, ({ comment }) => comment));
   expect(comments.sort()).toEqual(["c".repeat(127), "p".repeat(127)]);
 });
 

@@ -1,6 +1,15 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
-import type { ElementChange, ElementData, SetElement } from "../netlink/transaction.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
+import {
+  dataOf,
+  type ElementBytes,
+  type ElementValue,
+  numberBytes,
+  readNumber,
+  type SharedSet,
+  sharedSets,
+} from "../layout/elements.ts";
+import type { ElementChange, ElementData, ElementList, SetElement } from "../netlink/transaction.ts";
 
 /** A change to the elements of one shared set. */
 export type SharedSetChange = ElementChange & { readonly set: SharedSet };
@@ -11,7 +20,63 @@ const maxCommentLength = 127;
 /** Number of elements to compare, in about 5 ms, before the event loop gets a turn. */
 const elementsPerTurn = 10_000;
 
-type Elements = Map<ElementBytes, ElementValue>;
+/** The elements of one set. */
+export interface Elements extends Iterable<readonly [ElementBytes, ElementValue]> {
+  readonly size: number;
+  has(key: ElementBytes): boolean;
+  get(key: ElementBytes): ElementValue | undefined;
+  keys(): Iterable<ElementBytes>;
+}
+
+interface MutableElements extends Elements {
+  set(key: ElementBytes, value: ElementValue): unknown;
+  delete(key: ElementBytes): unknown;
+}
+
+/**
+ * The elements of a map of slots, whose keys are two numbers: a set and a slot in it. Nearly all elements of a table are
+ * slots, and without their keys they take half of the memory.
+ */
+class SlotElements implements MutableElements {
+  readonly #sets = new Map<number, (ElementValue | undefined)[]>();
+  size = 0;
+
+  get(key: ElementBytes): ElementValue | undefined {
+    return this.#sets.get(readNumber(key))?.[readNumber(key, 4)];
+  }
+
+  has(key: ElementBytes): boolean {
+    return this.get(key) !== undefined;
+  }
+
+  set(key: ElementBytes, value: ElementValue): void {
+    if (!this.has(key)) this.size += 1;
+    getOrMake(this.#sets, readNumber(key), () => [])[readNumber(key, 4)] = value;
+  }
+
+  delete(key: ElementBytes): void {
+    const slots = this.#sets.get(readNumber(key));
+    if (slots === undefined || !this.has(key)) return;
+    this.size -= 1;
+    slots[readNumber(key, 4)] = undefined;
+    while (slots.length > 0 && slots.at(-1) === undefined) slots.pop();
+    if (slots.length === 0) this.#sets.delete(readNumber(key));
+  }
+
+  *[Symbol.iterator](): Generator<readonly [ElementBytes, ElementValue], void, void> {
+    for (const [set, slots] of this.#sets) {
+      for (const [slot, value] of slots.entries()) {
+        if (value !== undefined) yield [numberBytes(set) + numberBytes(slot), value];
+      }
+    }
+  }
+
+  *keys(): Generator<ElementBytes, void, void> {
+    for (const [key] of this) yield key;
+  }
+}
+
+const slotMaps: ReadonlySet<string> = new Set<SharedSet>(["slots", "sticky_slots"]);
 
 /**
  * The elements that the sets of one table should have, and which of them have changed since the last commit.
@@ -22,22 +87,24 @@ type Elements = Map<ElementBytes, ElementValue>;
  * Several Services may own the same element, e.g. a hairpin address, or a frontend that moves from one Service to
  * another if the new owner is put before the old one is deleted. The element stays until its last owner deletes it.
  *
- * *Memory:* about 150 bytes for each element.
+ * *Memory:* about 50 bytes for a slot, 150 for each other element.
  */
 export class ElementTable {
-  readonly #elements: Readonly<Record<SharedSet, Elements>> = bySet(() => new Map());
+  readonly #elements = bySet((set): MutableElements => (slotMaps.has(set) ? new SlotElements() : new Map()));
+  /** Sets that have no element in the kernel, so that all their elements are new. */
+  #absent: Set<SharedSet> = new Set(sharedSets);
   /**
-   * For each key that was touched since the last commit, its value at the time of that commit; undefined if it was
-   * absent.
+   * For each key of the other sets that was touched since the last commit, its value at the time of that commit;
+   * undefined if it was absent.
    */
-  readonly #before: Readonly<Record<SharedSet, Map<ElementBytes, ElementValue | undefined>>> = bySet(() => new Map());
+  readonly #before = bySet(() => new Map<ElementBytes, ElementValue | undefined>());
   /** Number of owners of each element that has more than one. */
   readonly #owners = new Map<string, number>();
   /** Comments of elements that were put since the last commit, keyed by set and key. */
   readonly #comments = new Map<string, string>();
 
   /** The elements that a set should have. */
-  elements(set: SharedSet): ReadonlyMap<ElementBytes, ElementValue> {
+  elements(set: SharedSet): Elements {
     return this.#elements[set];
   }
 
@@ -80,11 +147,15 @@ export class ElementTable {
   }
 
   /**
-   * Returns the changes that lead from the elements of the last commit to the desired ones. O(elements touched since
-   * that commit).
+   * Returns the changes that lead from the elements of the last commit to the desired ones; they are valid until the
+   * next change. O(elements touched since that commit).
    */
   changes(): readonly SharedSetChange[] {
-    return sharedSets.flatMap((set) => {
+    return sharedSets.flatMap((set): readonly SharedSetChange[] => {
+      if (this.#absent.has(set)) {
+        const elements = this.#all(set);
+        return elements.length === 0 ? [] : [{ set, kind: "put", elements }];
+      }
       const deletes: SetElement[] = [];
       const puts: SetElement[] = [];
       for (const [key, before] of this.#before[set]) {
@@ -94,8 +165,8 @@ export class ElementTable {
         if (now !== undefined) puts.push(toElement(set, key, now, this.#comments.get(`${set} ${key}`)));
       }
       return [
-        ...(deletes.length === 0 ? [] : [{ set, kind: "delete" as const, elements: deletes }]),
-        ...(puts.length === 0 ? [] : [{ set, kind: "put" as const, elements: puts }]),
+        ...(deletes.length === 0 ? [] : [{ set, kind: "delete", elements: deletes } as const]),
+        ...(puts.length === 0 ? [] : [{ set, kind: "put", elements: puts } as const]),
       ];
     });
   }
@@ -103,6 +174,7 @@ export class ElementTable {
   /** Returns the values of the elements that {@link changes} puts. */
   *newValues(): Generator<readonly [set: SharedSet, value: ElementValue], void, void> {
     for (const set of sharedSets) {
+      if (this.#absent.has(set)) for (const [, value] of this.#elements[set]) yield [set, value];
       for (const [key, before] of this.#before[set]) {
         const now = this.#elements[set].get(key);
         if (now !== undefined && now !== before) yield [set, now];
@@ -112,6 +184,7 @@ export class ElementTable {
 
   /** Declares that the kernel has the desired elements. Must be called after each commit. */
   committed(): void {
+    this.#absent.clear();
     for (const set of sharedSets) this.#before[set].clear();
     this.#comments.clear();
   }
@@ -123,9 +196,11 @@ export class ElementTable {
    */
   async compareWith(installed: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {
     let count = 0;
+    this.#absent = new Set(sharedSets.filter((set) => installed[set].size === 0));
     for (const set of sharedSets) {
       const before = this.#before[set];
       before.clear();
+      if (this.#absent.has(set)) continue;
       for (const [key, value] of installed[set]) {
         if (this.#elements[set].get(key) !== value) before.set(key, value);
         if (++count % elementsPerTurn === 0) await nextTurn();
@@ -139,12 +214,23 @@ export class ElementTable {
 
   /** Remembers the value that a key had at the last commit, before its first change since then. */
   #touch(set: SharedSet, key: ElementBytes, before: ElementValue | undefined): void {
-    if (!this.#before[set].has(key)) this.#before[set].set(key, before);
+    if (!this.#absent.has(set) && !this.#before[set].has(key)) this.#before[set].set(key, before);
+  }
+
+  /** All elements of a set, made while they are read: a first load has a million. */
+  #all(set: SharedSet): ElementList {
+    const [elements, comments] = [this.#elements[set], this.#comments];
+    return {
+      length: elements.size,
+      *[Symbol.iterator]() {
+        for (const [key, value] of elements) yield toElement(set, key, value, comments.get(`${set} ${key}`));
+      },
+    };
   }
 }
 
-function bySet<Value>(make: () => Value): Record<SharedSet, Value> {
-  return Object.fromEntries(sharedSets.map((set) => [set, make()])) as Record<SharedSet, Value>;
+function bySet<Value>(make: (set: SharedSet) => Value): Readonly<Record<SharedSet, Value>> {
+  return Object.fromEntries(sharedSets.map((set) => [set, make(set)])) as Record<SharedSet, Value>;
 }
 
 function toElement(set: SharedSet, key: ElementBytes, value: ElementValue, comment: string | undefined): SetElement {
