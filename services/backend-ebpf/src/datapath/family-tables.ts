@@ -45,6 +45,12 @@ export class TablesChange {
  */
 const servicesPerTurn = 100;
 
+/** Returns the frontends of a Service; none if the plan does not have it. */
+export function frontendsOf(plan: FamilyPlan, key: ServiceKey): readonly DesiredFrontend[] {
+  const service = plan.service(key);
+  return service === undefined ? [] : desiredFrontends(service, plan.node);
+}
+
 /** A frontend in the maps. */
 interface InstalledFrontend {
   readonly slot: number;
@@ -107,7 +113,7 @@ export class FamilyTables {
   #installed = new Map<KeyText, InstalledFrontend>();
   /** Number of uses of each run (as counted by `FrontendSlots.eachUse`), keyed by the run's first element. */
   #runUses = new Map<number, number>();
-  readonly #services = new Map<ServiceKey, readonly DesiredFrontend[]>();
+  readonly #services = new Map<ServiceKey, readonly KeyText[]>();
   /** Services for which there was not enough room, in the order in which they are tried again. */
   readonly #withoutRoom = new Set<ServiceKey>();
   /**
@@ -125,8 +131,8 @@ export class FamilyTables {
     this.#elements = maps.get("endpoints").memory;
   }
 
-  /** Frontends of the last plan, keyed by Service. */
-  get services(): ReadonlyMap<ServiceKey, readonly DesiredFrontend[]> {
+  /** Frontends of the last plan, keyed by Service. Their endpoints are not kept: they are in the maps. */
+  get services(): ReadonlyMap<ServiceKey, readonly KeyText[]> {
     return this.#services;
   }
 
@@ -143,7 +149,7 @@ export class FamilyTables {
     const change = new TablesChange(committing);
     this.#isComplete = false;
     for (const key of touched) this.#put(plan, key, change);
-    this.#retryLeft(change);
+    this.#retryLeft(plan, change);
     this.#finish(change);
     return change;
   }
@@ -169,7 +175,7 @@ export class FamilyTables {
     // Undesired frontends are found among the installed ones, because after a failure the previous plan's frontends may
     // not match the maps.
     const desired = new Set<KeyText>();
-    for (const frontends of this.#services.values()) for (const { key } of frontends) desired.add(key);
+    for (const frontends of this.#services.values()) for (const key of frontends) desired.add(key);
     for (const key of this.#installed.keys()) if (!desired.has(key)) change.removals.add(key);
     this.#finish(change);
     return change;
@@ -197,12 +203,11 @@ export class FamilyTables {
   }
 
   #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
-    const servicePlan = plan.service(key);
-    const desired = servicePlan === undefined ? [] : desiredFrontends(servicePlan, plan.node);
+    const desired = frontendsOf(plan, key);
     // A frontend may pass between two touched Services in either order: only its present Service removes it, and a
     // Service that has it cancels the removal.
     for (const frontend of this.#services.get(key) ?? []) {
-      if (this.#installed.get(frontend.key)?.service === key) change.removals.add(frontend.key);
+      if (this.#installed.get(frontend)?.service === key) change.removals.add(frontend);
     }
     for (const frontend of desired) {
       change.removals.delete(frontend.key);
@@ -210,13 +215,16 @@ export class FamilyTables {
       if (installed !== undefined) installed.service = key;
     }
     if (desired.length === 0) this.#services.delete(key);
-    else this.#services.set(key, desired);
-    this.#writeAll(key, change);
+    else
+      this.#services.set(
+        key,
+        desired.map((frontend) => frontend.key),
+      );
+    this.#writeAll(key, desired, change);
   }
 
   /** Writes the frontends of a Service. Returns true if there was room for all. */
-  #writeAll(key: ServiceKey, change: TablesChange): boolean {
-    const frontends = this.#services.get(key) ?? [];
+  #writeAll(key: ServiceKey, frontends: readonly DesiredFrontend[], change: TablesChange): boolean {
     const isWritten = frontends.map((frontend) => this.#write(frontend, key, change)).every(Boolean);
     if (isWritten) this.#withoutRoom.delete(key);
     else this.#withoutRoom.add(key);
@@ -227,8 +235,8 @@ export class FamilyTables {
    * Tries the Services for which there was not enough room again; ends at the first failure, to cost little. Room that
    * a grace period frees is thus used at the next sync, whichever Services that sync is about.
    */
-  #retryLeft(change: TablesChange): void {
-    for (const key of this.#withoutRoom) if (!this.#writeAll(key, change)) return;
+  #retryLeft(plan: FamilyPlan, change: TablesChange): void {
+    for (const key of this.#withoutRoom) if (!this.#writeAll(key, frontendsOf(plan, key), change)) return;
   }
 
   /** Writes a frontend. Returns false if there was no room for a part of it, which is then left to the rules. */

@@ -7,11 +7,11 @@ import {
   type DesiredFrontend,
   describeFrontend,
   describeInstalled,
-  desiredFrontends,
   type FrontendDifference,
   makeEbpfChange,
   maxDescribed,
 } from "../tables/frontends.ts";
+import { frontendsOf } from "./family-tables.ts";
 import type { EbpfMaps } from "./maps.ts";
 import type { SocketRules } from "./paired-rule-set.ts";
 import { listDesired, listInstalled } from "./socket-rule-set.ts";
@@ -45,11 +45,15 @@ export class PrintedSockets implements SocketRules {
   }
 
   get desired(): RuleList {
-    return listDesired(this.#services);
+    return listDesired(this.#listed());
   }
 
   get installed(): RuleList {
-    return listInstalled(this.#options.family, this.#options.maps, this.#services);
+    return listInstalled(this.#options.family, this.#options.maps, this.#listed());
+  }
+
+  #listed() {
+    return { services: this.#services, of: (service: ServiceKey) => this.#services.get(service) ?? [] };
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
@@ -57,8 +61,7 @@ export class PrintedSockets implements SocketRules {
     const isFirst = this.#lines === undefined;
     const before = this.#lines ?? (maps === undefined ? new Map() : describeInstalled(family, maps.contents()));
     for (const key of isFirst || touched === "all" ? [...plan.keys(), ...this.#services.keys()] : touched) {
-      const service = plan.service(key);
-      const desired = service === undefined ? [] : desiredFrontends(service, plan.node);
+      const desired = frontendsOf(plan, key);
       if (desired.length === 0) this.#services.delete(key);
       else this.#services.set(key, desired);
     }

@@ -13,16 +13,19 @@ import {
   maxDescribed,
 } from "../tables/frontends.ts";
 import type { Datapath } from "./datapath.ts";
-import { FamilyTables, type TablesChange } from "./family-tables.ts";
+import { FamilyTables, frontendsOf, type TablesChange } from "./family-tables.ts";
 import type { EbpfMaps } from "./maps.ts";
 import type { SocketRules } from "./paired-rule-set.ts";
 
-type Services = ReadonlyMap<ServiceKey, readonly DesiredFrontend[]>;
+/** The Services that have frontends, and the number of these; `of` returns them. */
+interface ListedServices {
+  readonly services: ReadonlyMap<ServiceKey, readonly unknown[]>;
+  readonly of: (service: ServiceKey) => readonly DesiredFrontend[];
+}
 
 /** Lists the frontends of Services for inspection (`kpng get rules`). */
-export function listDesired(services: Services): RuleList {
-  const linesOf = (service: ServiceKey): readonly string[] =>
-    (services.get(service) ?? []).map(describeFrontend).sort();
+export function listDesired({ services, of }: ListedServices): RuleList {
+  const linesOf = (service: ServiceKey): readonly string[] => of(service).map(describeFrontend).sort();
   return {
     count: () => [...services.values()].reduce((sum, frontends) => sum + frontends.length, 0),
     lines: () => [...services.keys()].flatMap(linesOf).sort(),
@@ -31,7 +34,7 @@ export function listDesired(services: Services): RuleList {
 }
 
 /** Lists the frontends in the maps, each with its name from `services`. The counterpart of {@link listDesired}. */
-export function listInstalled(family: Family, maps: EbpfMaps | undefined, services: Services): RuleList {
+export function listInstalled(family: Family, maps: EbpfMaps | undefined, { services, of }: ListedServices): RuleList {
   const installed = (): ReadonlyMap<string, string> =>
     maps === undefined ? new Map() : describeInstalled(family, maps.contents());
   const names = (of: readonly DesiredFrontend[]): ReadonlyMap<string, string> =>
@@ -43,9 +46,9 @@ export function listInstalled(family: Family, maps: EbpfMaps | undefined, servic
       .sort();
   return {
     count: () => installed().size,
-    lines: () => lines(names([...services.values()].flat()), () => true),
+    lines: () => lines(names([...services.keys()].flatMap(of)), () => true),
     linesOf: (service) => {
-      const known = names(services.get(service) ?? []);
+      const known = names(of(service));
       return lines(known, (id) => known.has(id));
     },
   };
@@ -76,11 +79,16 @@ export class SocketRuleSet implements SocketRules {
   }
 
   get desired(): RuleList {
-    return listDesired(this.#tables.services);
+    return listDesired(this.#listed());
   }
 
   get installed(): RuleList {
-    return listInstalled(this.#options.family, this.#options.datapath.maps, this.#tables.services);
+    return listInstalled(this.#options.family, this.#options.datapath.maps, this.#listed());
+  }
+
+  #listed(): ListedServices {
+    const plan = this.#plan;
+    return { services: this.#tables.services, of: (service) => (plan === undefined ? [] : frontendsOf(plan, service)) };
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
