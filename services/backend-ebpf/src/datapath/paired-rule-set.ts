@@ -1,4 +1,10 @@
-import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import {
+  type FamilyPlan,
+  noRules,
+  type RuleChange,
+  type RuleList,
+  type RuleSet,
+} from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -67,7 +73,7 @@ function planOnce(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>): FamilyPla
   return { ...plan, service: (key) => (plans.has(key) ? plans.get(key) : plan.service(key)) };
 }
 
-function joinLists(packets: RuleList, sockets: RuleList): RuleList {
+function joinLists(packets: RuleList = noRules, sockets: RuleList = noRules): RuleList {
   return {
     count: () => packets.count() + sockets.count(),
     lines: () => [...packets.lines(), ...sockets.lines()],

@@ -1,4 +1,4 @@
-import type { FamilyPlan, RuleChange, RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -14,7 +14,6 @@ import {
 import { frontendsOf } from "./family-tables.ts";
 import type { EbpfMaps } from "./maps.ts";
 import type { SocketRules } from "./paired-rule-set.ts";
-import { listDesired, listInstalled } from "./socket-rule-set.ts";
 
 /** Options of {@link PrintedSockets}. */
 interface PrintedSocketsOptions {
@@ -42,18 +41,6 @@ export class PrintedSockets implements SocketRules {
 
   constructor(options: PrintedSocketsOptions) {
     this.#options = options;
-  }
-
-  get desired(): RuleList {
-    return listDesired(this.#listed());
-  }
-
-  get installed(): RuleList {
-    return listInstalled(this.#options.family, this.#options.maps, this.#listed());
-  }
-
-  #listed() {
-    return { services: this.#services, of: (service: ServiceKey) => this.#services.get(service) ?? [] };
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {

@@ -14,45 +14,7 @@ import {
 } from "../tables/frontends.ts";
 import type { Datapath } from "./datapath.ts";
 import { FamilyTables, frontendsOf, type TablesChange } from "./family-tables.ts";
-import type { EbpfMaps } from "./maps.ts";
 import type { SocketRules } from "./paired-rule-set.ts";
-
-/** The Services that have frontends, and the number of these; `of` returns them. */
-interface ListedServices {
-  readonly services: ReadonlyMap<ServiceKey, readonly unknown[]>;
-  readonly of: (service: ServiceKey) => readonly DesiredFrontend[];
-}
-
-/** Lists the frontends of Services for inspection (`kpng get rules`). */
-export function listDesired({ services, of }: ListedServices): RuleList {
-  const linesOf = (service: ServiceKey): readonly string[] => of(service).map(describeFrontend).sort();
-  return {
-    count: () => [...services.values()].reduce((sum, frontends) => sum + frontends.length, 0),
-    lines: () => [...services.keys()].flatMap(linesOf).sort(),
-    linesOf,
-  };
-}
-
-/** Lists the frontends in the maps, each with its name from `services`. The counterpart of {@link listDesired}. */
-export function listInstalled(family: Family, maps: EbpfMaps | undefined, { services, of }: ListedServices): RuleList {
-  const installed = (): ReadonlyMap<string, string> =>
-    maps === undefined ? new Map() : describeInstalled(family, maps.contents());
-  const names = (of: readonly DesiredFrontend[]): ReadonlyMap<string, string> =>
-    new Map(of.map(({ key, name }) => [key, name]));
-  const lines = (known: ReadonlyMap<string, string>, isShown: (id: string) => boolean): readonly string[] =>
-    [...installed()]
-      .filter(([id]) => isShown(id))
-      .map(([id, line]) => `${line} # ${known.get(id) ?? "unknown"}`)
-      .sort();
-  return {
-    count: () => installed().size,
-    lines: () => lines(names([...services.keys()].flatMap(of)), () => true),
-    linesOf: (service) => {
-      const known = names(of(service));
-      return lines(known, (id) => known.has(id));
-    },
-  };
-}
 
 /** Options of {@link SocketRuleSet}. */
 interface SocketRuleSetOptions {
@@ -79,16 +41,35 @@ export class SocketRuleSet implements SocketRules {
   }
 
   get desired(): RuleList {
-    return listDesired(this.#listed());
+    const { services } = this.#tables;
+    const linesOf = (service: ServiceKey): readonly string[] => this.#frontendsOf(service).map(describeFrontend).sort();
+    return {
+      count: () => [...services.values()].reduce((sum, frontends) => sum + frontends.length, 0),
+      lines: () => [...services.keys()].flatMap(linesOf).sort(),
+      linesOf,
+    };
   }
 
+  /** The frontends in the maps, each with its name from the plan. */
   get installed(): RuleList {
-    return listInstalled(this.#options.family, this.#options.datapath.maps, this.#listed());
+    const { family, datapath } = this.#options;
+    const read = (): ReadonlyMap<string, string> => describeInstalled(family, datapath.maps.contents());
+    const namesOf = (services: readonly ServiceKey[]): ReadonlyMap<string, string> =>
+      new Map(services.flatMap((service) => this.#frontendsOf(service)).map(({ key, name }) => [key, name]));
+    const lines = (names: ReadonlyMap<string, string>, hasUnknown: boolean): readonly string[] =>
+      [...read()]
+        .filter(([key]) => hasUnknown || names.has(key))
+        .map(([key, line]) => `${line} # ${names.get(key) ?? "unknown"}`)
+        .sort();
+    return {
+      count: () => read().size,
+      lines: () => lines(namesOf([...this.#tables.services.keys()]), true),
+      linesOf: (service) => lines(namesOf([service]), false),
+    };
   }
 
-  #listed(): ListedServices {
-    const plan = this.#plan;
-    return { services: this.#tables.services, of: (service) => (plan === undefined ? [] : frontendsOf(plan, service)) };
+  #frontendsOf(service: ServiceKey): readonly DesiredFrontend[] {
+    return this.#plan === undefined ? [] : frontendsOf(this.#plan, service);
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {

@@ -178,10 +178,6 @@ class CollectingRuleSet implements RuleSet {
     return { count: () => this.#state.count(this.family), lines: () => [] };
   }
 
-  get installed(): RuleList {
-    return this.desired;
-  }
-
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<RuleChange> {
     this.#state.update(this.family, plan, touched);
     return { ...noChange, mode: touched === "all" ? "full" : "partial" };

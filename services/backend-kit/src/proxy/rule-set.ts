@@ -14,8 +14,7 @@ export interface FamilyPlan {
    * Returns the plan of a Service; undefined if the Service does not exist. Frontends at which another Service answers
    * are left out, so no two plans have the same frontend.
    *
-   * *Cost:* the first call for a touched Service returns the plan from which its claims were made, and that plan is
-   * then dropped; every further call plans the Service again, in O(ports × endpoints).
+   * *Cost:* each call plans the Service anew, in O(ports × endpoints).
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
   /**
@@ -55,10 +54,10 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * false.
    */
   isInstalled(): Promise<boolean>;
-  /** The rules for the last plan, for inspection. */
-  readonly desired: RuleList;
-  /** The rules that were last read or committed, for inspection. */
-  readonly installed: RuleList;
+  /** The rules for the last plan, for inspection. Default: none. */
+  readonly desired?: RuleList | undefined;
+  /** The rules that were last read or committed, for inspection. Default: none. */
+  readonly installed?: RuleList | undefined;
   /** Called at the end of the process: closes sockets, or removes rules that end with the process. */
   close?(): Promise<void>;
 }
@@ -71,6 +70,9 @@ export interface RuleList {
   /** Rules that serve one Service, in the same form. Default: the lines that name the Service. */
   readonly linesOf?: (service: ServiceKey) => readonly string[];
 }
+
+/** An empty list. */
+export const noRules: RuleList = { count: () => 0, lines: () => [] };
 
 /** Result of a sync or a repair. */
 export interface RuleChange {

@@ -8,7 +8,7 @@ import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 import { ClashReport, FamilyPlanner, UnservedReport } from "./family-planner.ts";
-import type { RuleChange, RuleList, RuleSet } from "./rule-set.ts";
+import { noRules, type RuleChange, type RuleList, type RuleSet } from "./rule-set.ts";
 
 /** Outcome of a sync or repair of all families. */
 interface RulesOutcomes {
@@ -169,7 +169,7 @@ class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   inspect(): InspectedRules {
-    const { family, desired, installed } = this.#options.ruleSet;
+    const { family, desired = noRules, installed = noRules } = this.#options.ruleSet;
     return {
       ...this.#lastChanges,
       name: family,

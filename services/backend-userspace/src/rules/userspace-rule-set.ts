@@ -233,12 +233,6 @@ export class PrintedRuleSet implements RuleSet {
     this.#print = print;
   }
 
-  get desired() {
-    return { count: () => this.#lines.size, lines: () => [...this.#lines].sort() };
-  }
-
-  readonly installed = { count: () => 0, lines: () => [] };
-
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<RuleChange> {
     const lines = new Set([...plan.keys()].flatMap((key) => describe(plan, key)));
     const [opened, closed] = [[...lines.difference(this.#lines)], [...this.#lines.difference(lines)]];

@@ -1,4 +1,4 @@
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -32,14 +32,6 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
 
   get family(): Family {
     return this.#options.family;
-  }
-
-  get desired(): RuleList {
-    return { count: () => 0, lines: () => [] };
-  }
-
-  get installed(): RuleList {
-    return { count: () => 0, lines: () => [] };
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
