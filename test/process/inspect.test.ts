@@ -130,11 +130,14 @@ describe("over Connect, as curl calls", () => {
 describe("lists", () => {
   test("come in pages without gaps and duplicates", async () => {
     list();
-    store.apply(Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })));
+    const more = Array.from({ length: 25 }, (_, at) => service({ name: `s${at}`, createdSeconds: 1_700_000_000 }));
+    store.apply(more.map((each) => ({ kind: "put-service", service: each })));
     const names: string[] = [];
     for (let pageToken = "", pages = 1; ; pages += 1) {
       const page = await client().listServices({ pageSize: 10, pageToken });
       names.push(...page.services.map(({ name }) => name));
+      const created = page.services.flatMap(({ name, createdAt }) => (name.startsWith("s") ? createdAt?.seconds : []));
+      expect(new Set(created)).toEqual(new Set([1_700_000_000n]));
       pageToken = page.nextPageToken;
       if (pageToken !== "") continue;
       expect(pages).toBe(3);
