@@ -178,6 +178,7 @@ describe("lists", () => {
       isKnown: false,
       state: ApplyState.UNKNOWN,
       subscriberCount: 1,
+      observerCount: 0,
       programs: ["kpng-test"],
     });
     const { nodes: found } = await client().listNodes({ states: [ApplyState.UNKNOWN] });
