@@ -133,7 +133,9 @@ function changeChunk(chunk: ByteText, changes: ReadonlyMap<string, ByteText | un
   const chunks: ByteText[] = [];
   for (let start = 0; start < sorted.length; start += size) {
     const part = sorted.slice(start, start + size);
-    chunks.push(part.map(({ record }) => record).join(""));
+    const text = part.map(({ record }) => record).join("");
+    // A single record is cut out of another chunk, which V8 would keep as long as the record.
+    chunks.push(part.length === 1 ? Buffer.from(text, "latin1").toString("latin1") : text);
   }
   return chunks;
 }

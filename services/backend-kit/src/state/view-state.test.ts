@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { create } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { endpoint as makeEndpoint, service as makeService } from "@kpng/model/testing/views.ts";
@@ -19,6 +21,15 @@ import { BackendError } from "../types/backend-error.ts";
 import { type ByteText, PackedEndpoints } from "./packed-endpoints.ts";
 import { SortedMap } from "./sorted-map.ts";
 import { ViewState } from "./view-state.ts";
+
+// Heap sizes are comparable only after a garbage collection, and vitest's workers run without the flag for it.
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
+
+function heapUsed(): number {
+  collectGarbage();
+  return process.memoryUsage().heapUsed;
+}
 
 function batch(isReset: boolean, ...ops: OpItem[]): OpItem[] {
   return isReset ? [reset, ...ops] : ops;
@@ -178,6 +189,17 @@ test("endpoints that change at random are those of a plain map, and so are their
     const decoded = packed.decode().map(({ key, addresses }) => `${key} ${addresses.v4}`);
     expect(whole.decode().map(({ key, addresses }) => `${key} ${addresses.v4}`)).toEqual(decoded);
   }
+});
+
+test("an endpoint that is left of many takes no more memory than before they came", () => {
+  const message = Buffer.from(endpointBytes(makeEndpoint("10.1.0.1"), makeService("a/web").service, true));
+  const others = Array.from({ length: 100 }, (_, at) => [`other-endpoint-${at}`, message.toString("latin1")] as const);
+  const start = heapUsed();
+  const all = Array.from({ length: 500 }, (_, at) => {
+    const many = PackedEndpoints.none.with(new Map([...others, [`endpoint-${at}`, message.toString("latin1")]]));
+    return many.with(new Map(others.map(([key]) => [key, undefined])));
+  });
+  expect((heapUsed() - start) / all.length).toBeLessThan(1_000);
 });
 
 test("a view that grows by more endpoints than are packed at once has each of them once", () => {
