@@ -87,6 +87,32 @@ function withoutUnset({ name, port, protocol }: EndpointPort): EndpointPort {
   return protocol === undefined || protocol === 0 ? { name, port } : { name, port, protocol };
 }
 
+test("the parts of a repeated message are merged, as the specification of protobuf says", () => {
+  const [clusterAndReady, servingButNotCluster] = [
+    [0xa2, 6, 4, 8, 1, 24, 1],
+    [0xa2, 6, 4, 8, 0, 32, 1],
+  ];
+  const [internal, external] = [
+    [0x2a, 2, 8, 1],
+    [0x2a, 2, 16, 1],
+  ];
+  const bytes = Buffer.from([...clusterAndReady, ...internal, ...external, ...servingButNotCluster]);
+  expect(decodeEndpoint("web-1", bytes)).toMatchObject({
+    use: { cluster: false, local: false },
+    conditions: { ready: true, serving: true, terminating: false },
+    scopes: { internal: true, external: true },
+  });
+});
+
+test("an endpoint with a field of number 0 is refused, also within an embedded message", () => {
+  for (const bytes of [
+    [0, 1],
+    [0x2a, 3, 0, 24, 1],
+  ]) {
+    expect(() => decodeEndpoint("web-1", Buffer.from(bytes))).toThrow(WireError);
+  }
+});
+
 test("an endpoint whose encoding fails leaves nothing in the next one", () => {
   const endpoint = randomEndpoint(1);
   const broken = { ...endpoint, hostname: "web-1", ports: undefined as unknown as readonly EndpointPort[] };

@@ -13,7 +13,7 @@ import {
   PortNameSchema,
   type Protocol as WireProtocol,
 } from "../gen/localv1/api_pb.ts";
-import type { EndpointUse, ViewEndpoint } from "../node-view.ts";
+import type { ViewEndpoint } from "../node-view.ts";
 import type { Service } from "../service.ts";
 import { shareConditions, shareScopes, shareUse } from "../shared-values.ts";
 import { formatHash, hashBytes, hashText } from "./digest.ts";
@@ -144,25 +144,16 @@ export function decodeEndpoint(key: string, bytes: Uint8Array, start = 0, end = 
   const reader = new MessageReader(bytes, start, end);
   const [addresses, firstAddresses, ports]: [string[], string[], EndpointPort[]] = [[], [], []];
   let [hostname, podName, nodeName, isOnNode] = ["", "", "", false];
-  let [use, conditions]: [EndpointUse | undefined, EndpointConditions] = [
-    undefined,
-    shareConditions(true, true, false),
-  ];
-  let scopes = shareScopes(true, true);
+  // Flags as `readFlags` returns them.
+  let [use, scopes]: [number | undefined, number | undefined] = [undefined, undefined];
   for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
     if (tag === endpointTags.Hostname) hostname = reader.string();
     else if (tag === endpointTags.IPs) readAddresses(reader, addresses);
     else if (tag === endpointTags.Local) isOnNode = reader.bool();
     else if (tag === endpointTags.PortOverrides) ports.push(readPort(reader));
-    else if (tag === endpointTags.Scopes) {
-      const flags = readFlags(reader);
-      scopes = shareScopes(isSet(flags, scopeTags.Internal), isSet(flags, scopeTags.External));
-    } else if (tag === endpointTags.Use) {
-      const flags = readFlags(reader);
-      const { Cluster, Local, Ready, Serving, Terminating } = useTags;
-      use = shareUse(isSet(flags, Cluster), isSet(flags, Local));
-      conditions = shareConditions(isSet(flags, Ready), isSet(flags, Serving), isSet(flags, Terminating));
-    } else if (tag === endpointTags.FirstIPs) readAddresses(reader, firstAddresses);
+    else if (tag === endpointTags.Scopes) scopes = readFlags(reader, scopes);
+    else if (tag === endpointTags.Use) use = readFlags(reader, use);
+    else if (tag === endpointTags.FirstIPs) readAddresses(reader, firstAddresses);
     else if (tag === endpointTags.PodName) podName = reader.string();
     else if (tag === endpointTags.NodeName) nodeName = reader.string();
     else reader.skip(tag);
@@ -177,9 +168,13 @@ export function decodeEndpoint(key: string, bytes: Uint8Array, start = 0, end = 
     isOnNode,
     // KPNG's watcher does not send Use. Then all endpoints are in the Cluster set, and on-node endpoints also in the
     // Local set.
-    use: use ?? shareUse(true, isOnNode),
-    conditions,
-    scopes,
+    use:
+      use === undefined ? shareUse(true, isOnNode) : shareUse(isSet(use, useTags.Cluster), isSet(use, useTags.Local)),
+    conditions: use === undefined ? shareConditions(true, true, false) : conditionsIn(use),
+    scopes:
+      scopes === undefined
+        ? shareScopes(true, true)
+        : shareScopes(isSet(scopes, scopeTags.Internal), isSet(scopes, scopeTags.External)),
   };
 }
 
@@ -205,13 +200,21 @@ function readPort(reader: MessageReader): EndpointPort {
   return decodeEndpointPort({ Name, Port, Protocol: Protocol as WireProtocol });
 }
 
-/** Reads a message of booleans; returns a bit for each field number below 32. */
-function readFlags(reader: MessageReader): number {
-  let flags = 0;
+function conditionsIn(use: number): EndpointConditions {
+  const { Ready, Serving, Terminating } = useTags;
+  return shareConditions(isSet(use, Ready), isSet(use, Serving), isSet(use, Terminating));
+}
+
+/** Reads a message of booleans over those that came before; returns a bit for each field number below 32. */
+function readFlags(reader: MessageReader, before = 0): number {
+  let flags = before;
   const end = reader.enter();
   for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
     if ((tag & 7) !== WireType.Varint || tag >>> 3 > 31) reader.skip(tag);
-    else if (reader.bool()) flags |= 1 << (tag >>> 3);
+    else {
+      const flag = 1 << (tag >>> 3);
+      flags = reader.bool() ? flags | flag : flags & ~flag;
+    }
   }
   reader.leave(end);
   return flags;

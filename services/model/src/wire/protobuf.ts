@@ -164,7 +164,7 @@ export class MessageWriter {
  * Reads the fields of a protobuf message one after another, as {@link MessageWriter} writes them. The protobuf library
  * takes three times as long, which matters for endpoints.
  *
- * Errors: WireError if the message is shorter than its fields say.
+ * Errors: WireError if the message is shorter than its fields say, or has a field that cannot be read.
  */
 export class MessageReader {
   readonly #bytes: Buffer;
@@ -181,7 +181,10 @@ export class MessageReader {
 
   /** Returns the tag of the next field, whose value must be read or skipped; 0 at the end of the message. */
   next(): number {
-    return this.#at < this.#end ? this.number() >>> 0 : 0;
+    if (this.#at === this.#end) return 0;
+    const tag = this.number() >>> 0;
+    if (tag >>> 3 === 0) throw new WireError("a field has the number 0");
+    return tag;
   }
 
   /** Reads an int32, an enum, or the lower 32 bits of another varint. */
