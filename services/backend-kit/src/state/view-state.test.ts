@@ -126,6 +126,15 @@ test("an endpoint without its Service refuses the whole batch and leaves the vie
   expect([...state.view.services.keys()]).toEqual(["a/web", "b/web"]);
 });
 
+test("a node without items, or in doubt about them, sends no digests", () => {
+  const state = new ViewState("n1");
+  const hasDigests = (ops: OpItem[]): boolean => applyOps(state, ops) && state.buckets !== undefined;
+  expect([hasDigests([reset]), hasDigests(start), hasDigests([reset])]).toEqual([false, true, false]);
+  expect(hasDigests(batch(true, ...start))).toBe(true);
+  state.doubt();
+  expect(state.buckets).toBeUndefined();
+});
+
 test("Services that do not change stay the same objects, through a Reset too", () => {
   const state = new ViewState("n1");
   const first = applyOps(state, batch(true, ...start)).view;

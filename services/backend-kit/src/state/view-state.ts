@@ -88,9 +88,9 @@ export class ViewState {
     return this.#held;
   }
 
-  /** Digests of all buckets for the first request of a stream; undefined to ask for the whole view. */
+  /** Digests of all buckets for the first request of a stream; undefined to ask for the whole view, or without items. */
   get buckets(): Uint8Array | undefined {
-    return this.#isDoubtful ? undefined : this.#held.digests.toBytes();
+    return this.#isDoubtful || this.#held.bytes === 0 ? undefined : this.#held.digests.toBytes();
   }
 
   /** Makes the next stream bring the whole view: what is held may differ from what the watcher has sent. */
