@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ForwardGate } from "@kpng/model/forward.ts";
-import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Feature, NodeSchema, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { retryLaterError } from "@kpng/process/connection/reconnect.ts";
@@ -267,6 +267,10 @@ test.each([
   {
     name: "an affinity timeout of 0",
     ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(0))],
+  },
+  {
+    name: "a node at another node's path",
+    ops: [reset, put(WireSet.NodesSet, "n2", toBinary(NodeSchema, create(NodeSchema, { Name: "n1" })))],
   },
   { name: "an invalid path", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
 ])("BAD_STREAM ends the stream after $name", async ({ ops }) => {

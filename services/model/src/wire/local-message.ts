@@ -128,8 +128,11 @@ function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
       const { service, key } = parseEndpointPath(ref.Path);
       return { kind: "put-endpoint", service, endpoint: decodeEndpoint(key, bytes) };
     }
-    case SetName.NodesSet:
-      return { kind: "put-node", node: decodeNodeMessage(fromBinary(NodeSchema, bytes, readOptions)) };
+    case SetName.NodesSet: {
+      const node = decodeNodeMessage(fromBinary(NodeSchema, bytes, readOptions));
+      if (ref.Path !== node.name) throw new WireError(`the Node at this path is named "${node.name}"`);
+      return { kind: "put-node", node };
+    }
     default:
       return undefined;
   }
