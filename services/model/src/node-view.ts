@@ -85,6 +85,8 @@ export interface NodeView {
   readonly node?: ViewNode | undefined;
   /** Ascending by key. */
   readonly services: ReadonlyMap<ServiceKey, ServiceView>;
+  /** Number of all endpoints, which a received view knows without decoding them. */
+  readonly endpointCount?: number | undefined;
 }
 
 /** One change between two views. A put carries the whole new value. */

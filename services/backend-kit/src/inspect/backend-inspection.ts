@@ -84,7 +84,7 @@ class BackendInspection implements SyncObserver {
 
   #getBackend() {
     const { program, nodeName, isConnected, ruleSets } = this.#options;
-    const services = [...(this.#view?.services.values() ?? [])];
+    const { services, endpointCount = 0 } = this.#view ?? { services: new Map() };
     return create(GetBackendResponseSchema, {
       program: program.name,
       version: program.version,
@@ -94,8 +94,8 @@ class BackendInspection implements SyncObserver {
       instance: this.#instance,
       receivedRevision: this.#received,
       appliedRevision: this.#applied,
-      serviceCount: services.length,
-      endpointCount: services.reduce((sum, { endpoints }) => sum + endpoints.length, 0),
+      serviceCount: services.size,
+      endpointCount,
       ...(this.#lastSync === undefined ? {} : { lastSync: this.#lastSync }),
       ruleSets: (ruleSets?.() ?? []).map((set) => ({
         name: set.name,

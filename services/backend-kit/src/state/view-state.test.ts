@@ -112,8 +112,10 @@ const cases: { name: string; batches: OpItem[][]; changes: (string | number)[] }
 test.each(cases)("$name", ({ batches, changes }) => {
   const state = new ViewState("n1");
   const updates = batches.map((each) => applyOps(state, each));
-  const { touched = [], counts } = updates.at(-1) ?? {};
+  const { touched = [], counts, view } = updates.at(-1) ?? {};
   expect([...[...touched].sort(), counts?.services, counts?.endpoints]).toEqual(changes);
+  const endpoints = [...state.view.services.values()].flatMap((service) => service.endpoints);
+  expect(view?.endpointCount).toBe(endpoints.length);
   expect(updates.map((update) => update.isFirst)).toEqual(batches.map((_, index) => index === 0));
 });
 

@@ -43,6 +43,7 @@ interface OtherItem extends ItemRecord {
 /** A view with everything that tells the watcher what this node has. Immutable. */
 interface HeldView extends NodeView {
   readonly services: SortedMap<ServiceKey, HeldService>;
+  readonly endpointCount: number;
   /** Keyed by {@link otherKey}. */
   readonly others: ReadonlyMap<string, OtherItem>;
   readonly digests: BucketDigests;
@@ -139,6 +140,7 @@ function emptyView(nodeName: string): HeldView {
     nodeName,
     node: undefined,
     services: SortedMap.from<ServiceKey, HeldService>([]),
+    endpointCount: 0,
     others: new Map(),
     digests: new BucketDigests(),
     digest: 0n,
@@ -299,6 +301,7 @@ class StagedView {
       nodeName: before.nodeName,
       node: isSameNode ? before.node : this.#node,
       services: changed.size === 0 ? before.services : before.services.with(changed),
+      endpointCount: difference.endpointCount,
       others: this.#others,
       digests: difference.digests,
       digest: difference.digest,
@@ -310,15 +313,17 @@ class StagedView {
   }
 }
 
-/** The difference between two views, and the digests of the second one. */
+/** The difference between two views, and the digests and sums of the second one. */
 class Difference {
+  endpointCount: number;
   readonly digests: BucketDigests;
   digest: bigint;
   bytes: number;
   readonly counts = { services: 0, endpoints: 0 };
   isEmpty = true;
 
-  constructor({ digests, digest, bytes }: HeldView) {
+  constructor({ endpointCount, digests, digest, bytes }: HeldView) {
+    this.endpointCount = endpointCount;
     this.digests = digests.copy();
     this.digest = digest;
     this.bytes = bytes;
@@ -334,6 +339,7 @@ class Difference {
       const recordAt = (message: Uint8Array | undefined): ItemRecord | undefined =>
         message && recordOf(SetName.EndpointsSet, `${key}/${one.key}`, message);
       this.add(recordAt(one.before), recordAt(one.after));
+      this.endpointCount += Number(one.after !== undefined) - Number(one.before !== undefined);
     }
     this.counts.endpoints += differences.length;
     return isItemChanged || differences.length > 0;
