@@ -16,7 +16,7 @@ import type { SyncMark } from "@kpng/model/wire/local-message.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
-/** Options of one stream from a watcher, for `watchBatches` and for `followView`, which calls it. */
+/** Options of `watchView`, which opens one stream, and of `followView`, which opens one after another. */
 export interface WatchOptions {
   readonly transport: Transport;
   /** At most 253 characters. A node that the cluster does not know is allowed. */
