@@ -27,11 +27,11 @@ function plainView(snapshot: Snapshot, nodeName: string): NodeView {
   for (const item of expectedItems(snapshot, { nodeName, proxyName: "", isExtended: true, wantsNode: true })) {
     for (const op of opsIn(item.frame)) state.stage(op);
   }
-  return state.next().held;
+  return state.next().held.view;
 }
 
 function show({ node: one, services }: NodeView): unknown {
-  return { node: one, services: [...services].map(([key, each]) => [key, each, each.endpoints]) };
+  return { node: one, services: [...services] };
 }
 
 const nodeNames = ["n1", "n2", "nowhere"];

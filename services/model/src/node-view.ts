@@ -71,10 +71,7 @@ export interface ViewNode extends Pick<Node, "name" | "zone" | "addresses" | "po
 
 /** A Service with the endpoints that the node may use for it. */
 export interface ServiceView extends ServiceItem {
-  /**
-   * Ascending by key. A received Service decodes them each time they are read, and has no such property of its own: a
-   * copy by spread, and its JSON, lack them.
-   */
+  /** Ascending by key. A received Service decodes them each time they are read. */
   readonly endpoints: readonly ViewEndpoint[];
 }
 

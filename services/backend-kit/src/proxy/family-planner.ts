@@ -80,8 +80,7 @@ export class FamilyPlanner {
       const plan = planService(service, node);
       if (plan.whole === undefined || this.#servesWholeAddresses) return plan;
       this.#unserved.add(plan.key);
-      const { endpoints, portHasEndpoints } = service;
-      return planService({ service: { ...service.service, mapIP: false }, endpoints, portHasEndpoints }, node);
+      return planService({ ...service, service: { ...service.service, mapIP: false } }, node);
     };
     const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
       this.#unserved.delete(key);

@@ -18,7 +18,7 @@ interface PackedEndpoint {
 const headerLength = 8;
 
 /** Endpoints per chunk. A change copies one chunk and the list of chunks; both are short, even with 10 000 endpoints. */
-const chunkSize = 64;
+const chunkSize = 32;
 
 /**
  * The endpoints of one Service, ascending by key. Immutable; a changed copy shares its unchanged chunks with the original.

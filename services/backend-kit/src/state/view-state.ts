@@ -19,20 +19,34 @@ interface ItemRecord extends ItemDigest {
 class HeldService implements ServiceView {
   readonly service: ServiceItem["service"];
   readonly portHasEndpoints: ServiceItem["portHasEndpoints"];
-  readonly record: ItemRecord;
-  readonly packed: PackedEndpoints;
+  declare readonly endpoints: readonly ViewEndpoint[];
+  readonly #record: ItemRecord;
+  readonly #packed: PackedEndpoints;
 
   constructor({ service, portHasEndpoints }: ServiceItem, record: ItemRecord, packed: PackedEndpoints) {
     this.service = service;
     this.portHasEndpoints = portHasEndpoints;
-    this.record = record;
-    this.packed = packed;
+    // A property of its own, so that a copy by spread and JSON contain the endpoints.
+    Object.defineProperty(this, "endpoints", decodedEndpoints);
+    this.#record = record;
+    this.#packed = packed;
   }
 
-  get endpoints(): readonly ViewEndpoint[] {
-    return this.packed.decode();
+  get record(): ItemRecord {
+    return this.#record;
+  }
+
+  get packed(): PackedEndpoints {
+    return this.#packed;
   }
 }
+
+const decodedEndpoints = {
+  enumerable: true,
+  get(this: HeldService): readonly ViewEndpoint[] {
+    return this.packed.decode();
+  },
+};
 
 /** Any other item: the node, and items of a Set that only a newer watcher knows. */
 interface OtherItem extends ItemRecord {
@@ -40,10 +54,14 @@ interface OtherItem extends ItemRecord {
   readonly path: string;
 }
 
-/** A view with everything that tells the watcher what this node has. Immutable. */
-interface HeldView extends NodeView {
+interface ReceivedView extends NodeView {
   readonly services: SortedMap<ServiceKey, HeldService>;
   readonly endpointCount: number;
+}
+
+/** A view with everything that tells the watcher what this node has. Immutable. */
+interface HeldView {
+  readonly view: ReceivedView;
   /** Keyed by {@link otherKey}. */
   readonly others: ReadonlyMap<string, OtherItem>;
   readonly digests: BucketDigests;
@@ -86,7 +104,7 @@ export class ViewState {
 
   /** Empty before the first batch. */
   get view(): NodeView {
-    return this.#held;
+    return this.#held.view;
   }
 
   /** Digests of all buckets for the first request of a stream; undefined to ask for the whole view, or without items. */
@@ -111,7 +129,7 @@ export class ViewState {
    * Errors: BAD_STREAM for an endpoint whose Service is unknown, and for a different node.
    */
   stage(op: OpItem, decoded: LocalOp = decodeLocalOp(op)): void {
-    if (decoded.kind === "reset") this.#staged = new StagedView(emptyView(this.#held.nodeName), true);
+    if (decoded.kind === "reset") this.#staged = new StagedView(emptyView(this.#held.view.nodeName), true);
     else if (decoded.kind !== "sync") {
       this.#staged ??= new StagedView(this.#held, false);
       this.#staged.apply(op, decoded);
@@ -126,7 +144,7 @@ export class ViewState {
   /** Replaces the view by the result of {@link next}. */
   commit(next: NextView, mark: Pick<ViewUpdate, "revision" | "instance" | "arrival">): ViewUpdate {
     const { held, touched, counts, isReset } = next;
-    const update = { view: held, touched, counts, isFirst: this.#isFirst, ...mark };
+    const update = { view: held.view, touched, counts, isFirst: this.#isFirst, ...mark };
     this.#held = held;
     this.#isFirst = false;
     if (isReset) this.#isDoubtful = false;
@@ -137,10 +155,7 @@ export class ViewState {
 
 function emptyView(nodeName: string): HeldView {
   return {
-    nodeName,
-    node: undefined,
-    services: SortedMap.from<ServiceKey, HeldService>([]),
-    endpointCount: 0,
+    view: { nodeName, node: undefined, services: SortedMap.from<ServiceKey, HeldService>([]), endpointCount: 0 },
     others: new Map(),
     digests: new BucketDigests(),
     digest: 0n,
@@ -186,7 +201,7 @@ class StagedView {
     this.#base = base;
     this.#isReset = isReset;
     this.#others = new Map(base.others);
-    this.#node = base.node;
+    this.#node = base.view.node;
   }
 
   apply({ Op: op }: OpItem, decoded: LocalOp): void {
@@ -220,8 +235,8 @@ class StagedView {
 
   #putNode(node: ViewNode): void {
     // Without this check, the addresses of another node would decide which endpoints and node ports belong to this node.
-    if (node.name !== this.#base.nodeName) {
-      const text = `the watcher sent Node "${node.name}" to node "${this.#base.nodeName}"`;
+    if (node.name !== this.#base.view.nodeName) {
+      const text = `the watcher sent Node "${node.name}" to node "${this.#base.view.nodeName}"`;
       throw new BackendError("BAD_STREAM", text);
     }
     this.#node = node;
@@ -242,7 +257,7 @@ class StagedView {
   /** Removes all items outside the buckets, before the batch puts some of them again. */
   #keep(buckets: Uint8Array): void {
     const isLost = (set: SetName, path: string): boolean => !hasBucket(buckets, itemBucket(set, path));
-    for (const [key, service] of this.#base.services) {
+    for (const [key, service] of this.#base.view.services) {
       const lost = service.packed.keys().filter((name) => isLost(SetName.EndpointsSet, `${key}/${name}`));
       const isDropped = isLost(SetName.ServicesSet, key);
       if (lost.length === 0 && !isDropped) continue;
@@ -258,7 +273,7 @@ class StagedView {
 
   #stage(key: ServiceKey): StagedService | undefined {
     if (this.#services.has(key)) return this.#services.get(key);
-    const base = this.#base.services.get(key);
+    const base = this.#base.view.services.get(key);
     if (base === undefined) return undefined;
     const { record, packed } = base;
     const staged = { item: base, record, packed, changes: new Map(), isDropped: false };
@@ -283,25 +298,28 @@ class StagedView {
   /** Returns the resulting view and its differences from `before`. Parts that are equal in both stay the same objects. */
   finish(before: HeldView): NextView {
     this.#pack();
+    const { nodeName, node, services } = before.view;
     const difference = new Difference(before);
     const changed = new Map<ServiceKey, HeldService | undefined>();
     const compare = (key: ServiceKey, staged: StagedService | undefined): void => {
-      const old = before.services.get(key);
+      const old = services.get(key);
       const isKept = staged !== undefined && !staged.isDropped;
       const after = isKept ? new HeldService(staged.item, staged.record, staged.packed) : undefined;
       if (difference.addService(key, old, after)) changed.set(key, after);
     };
     for (const [key, staged] of this.#services) compare(key, staged);
-    if (this.#isReset) for (const key of before.services.keys()) if (!this.#services.has(key)) compare(key, undefined);
+    if (this.#isReset) for (const key of services.keys()) if (!this.#services.has(key)) compare(key, undefined);
     for (const [key, item] of before.others) difference.add(item, this.#others.get(key));
     for (const [key, item] of this.#others) if (!before.others.has(key)) difference.add(undefined, item);
-    const nodeKey = otherKey(SetName.NodesSet, before.nodeName);
+    const nodeKey = otherKey(SetName.NodesSet, nodeName);
     const isSameNode = before.others.get(nodeKey)?.hash === this.#others.get(nodeKey)?.hash;
     const held = {
-      nodeName: before.nodeName,
-      node: isSameNode ? before.node : this.#node,
-      services: changed.size === 0 ? before.services : before.services.with(changed),
-      endpointCount: difference.endpointCount,
+      view: {
+        nodeName,
+        node: isSameNode ? node : this.#node,
+        services: changed.size === 0 ? services : services.with(changed),
+        endpointCount: difference.endpointCount,
+      },
       others: this.#others,
       digests: difference.digests,
       digest: difference.digest,
@@ -322,8 +340,8 @@ class Difference {
   readonly counts = { services: 0, endpoints: 0 };
   isEmpty = true;
 
-  constructor({ endpointCount, digests, digest, bytes }: HeldView) {
-    this.endpointCount = endpointCount;
+  constructor({ view, digests, digest, bytes }: HeldView) {
+    this.endpointCount = view.endpointCount;
     this.digests = digests.copy();
     this.digest = digest;
     this.bytes = bytes;
