@@ -295,7 +295,6 @@ export function makeEndpointSets(
     if (address === undefined || !(use.cluster || use.local) || !isAddress(address, family)) continue;
     for (const { name, port, protocol } of ports.length === 0 ? targetPorts(servicePort) : ports) {
       if (name !== servicePort.name || (protocol !== undefined && protocol !== servicePort.protocol)) continue;
-      if (!isPortNumber(port)) continue;
       const text = addressAndPort(address, port);
       const endpoint = { address, port };
       if (use.cluster) cluster.set(text, endpoint);
