@@ -1,9 +1,7 @@
-import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { fillBlocks } from "./fill-blocks.ts";
 import { makeMetricTables } from "./metric-tables.ts";
 import { makeOptionTables } from "./option-tables.ts";
-import { outputSchema } from "./output-schema.ts";
 import { portsTable } from "./ports-table.ts";
 
 /**
@@ -17,11 +15,5 @@ export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
   const paths = ["options", "metrics", "ports"].map((name) => `docs/reference/${name}.md`);
   const filled = new Map(paths.map((path) => [path, fillBlocks(readFileSync(path, "utf8"), writers)]));
   if (missing().length > 0) throw new Error(`docs/reference/options.md has no table for ${missing().join(", ")}`);
-  const schemaPath = "docs/reference/output.schema.json";
-  const format = ["format", `--stdin-file-path=${schemaPath}`];
-  const schema = execFileSync("node_modules/.bin/biome", format, {
-    input: JSON.stringify(outputSchema()),
-    encoding: "utf8",
-  });
-  return filled.set(schemaPath, schema);
+  return filled;
 }
