@@ -1,5 +1,6 @@
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { type Duration, durationMs } from "@bufbuild/protobuf/wkt";
 import { Code, createClient } from "@connectrpc/connect";
 import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
@@ -65,6 +66,9 @@ test("inspection shows the view, the last sync, and the rules within limits", as
     endpointCount: 1,
     lastSync: { isFull: true, error: "" },
   });
+  const { duration, timings } = told.lastSync ?? {};
+  const ms = (time: Duration | undefined) => (time === undefined ? Number.NaN : durationMs(time));
+  expect(ms(duration)).toBeCloseTo(ms(timings?.render) + ms(timings?.commit), 1);
   const [set] = ruleSets;
   expect(set).toMatchObject({ name: "v4", desiredCount: 2, actualCount: 1, repairCount: 3n });
   expect(set?.committedAt).toBeUndefined();
