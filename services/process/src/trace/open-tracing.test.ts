@@ -26,7 +26,6 @@ test.each(["OTEL_EXPORTER_OTLP_ENDPOINT=", "OTEL_SDK_DISABLED=TRUE", "OTEL_TRACE
 /** `sampled`: whether a new trace, and one that another process began, are recorded. */
 test.each([
   { variables: "OTEL_TRACES_EXPORTER=otlp", sampled: [true, true] },
-  { variables: "OTEL_TRACES_SAMPLER=always_on", sampled: [true, true] },
   { variables: "OTEL_TRACES_SAMPLER=always_off", sampled: [false, false] },
   { variables: "OTEL_TRACES_SAMPLER=parentbased_always_off", sampled: [false, true] },
   { variables: "OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0", sampled: [false, true] },
