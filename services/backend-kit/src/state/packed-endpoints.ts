@@ -1,9 +1,7 @@
+import { type ByteText, numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import { decodeEndpoint } from "@kpng/model/wire/endpoint-message.ts";
-
-/** Bytes as a string with one character for each (latin1): it takes 16 bytes in addition, a `Uint8Array` 300. */
-export type ByteText = string;
 
 /** An endpoint of a Service as the watcher sent it. */
 interface PackedEndpoint {
@@ -39,7 +37,7 @@ export class PackedEndpoints {
     return this.#chunks.flatMap((chunk) => listEndpoints(chunk).map(({ key }) => key));
   }
 
-  /** Decodes the endpoints. Those that have just been decoded, also as part of another Service, are not decoded again. */
+  /** Decodes the endpoints, except those in chunks that were decoded last. */
   decode(): readonly ViewEndpoint[] {
     if (lastDecoded.packed !== this) {
       const known = lastDecoded.chunks;
@@ -85,7 +83,7 @@ export class PackedEndpoints {
   }
 }
 
-/** What was decoded last: a plan reads the endpoints of a Service several times, and most changes concern few of them. */
+/** Cache of what was decoded last: a plan reads a Service several times, and most changes concern few of its endpoints. */
 let lastDecoded: {
   readonly packed: PackedEndpoints;
   readonly chunks: ReadonlyMap<ByteText, readonly ViewEndpoint[]>;
@@ -116,8 +114,8 @@ function listEndpoints(chunk: ByteText): readonly PackedEndpoint[] {
 
 function endpointAt(chunk: ByteText, start: number): PackedEndpoint {
   const keyStart = start + headerLength;
-  const messageStart = keyStart + readLength(chunk, start);
-  const end = messageStart + readLength(chunk, start + 4);
+  const messageStart = keyStart + readNumber(chunk, start);
+  const end = messageStart + readNumber(chunk, start + 4);
   const key = fromByteText(chunk.slice(keyStart, messageStart));
   return { key, record: chunk.slice(start, end), messageStart: messageStart - start };
 }
@@ -153,16 +151,7 @@ function messageOf({ record, messageStart }: PackedEndpoint): Uint8Array {
 }
 
 function makeRecord(key: ByteText, message: ByteText): ByteText {
-  return `${lengthText(key.length)}${lengthText(message.length)}${key}${message}`;
-}
-
-function lengthText(length: number): ByteText {
-  return String.fromCharCode(length & 0xff, (length >>> 8) & 0xff, (length >>> 16) & 0xff, length >>> 24);
-}
-
-function readLength(records: ByteText, at: number): number {
-  const byte = (index: number): number => records.charCodeAt(at + index);
-  return byte(0) + byte(1) * 2 ** 8 + byte(2) * 2 ** 16 + byte(3) * 2 ** 24;
+  return `${numberBytes(key.length)}${numberBytes(message.length)}${key}${message}`;
 }
 
 // Names in Kubernetes are ASCII; others are kept as UTF-8.

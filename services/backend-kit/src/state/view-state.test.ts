@@ -1,6 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { create } from "@bufbuild/protobuf";
+import type { ByteText } from "@kpng/model/byte-text.ts";
 import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { endpoint as makeEndpoint, service as makeService } from "@kpng/model/testing/views.ts";
 import { encodeBuckets, itemBucket } from "@kpng/model/wire/digest.ts";
@@ -18,7 +19,7 @@ import {
   reset,
 } from "../testing/ops.ts";
 import { BackendError } from "../types/backend-error.ts";
-import { type ByteText, PackedEndpoints } from "./packed-endpoints.ts";
+import { PackedEndpoints } from "./packed-endpoints.ts";
 import { SortedMap } from "./sorted-map.ts";
 import { ViewState } from "./view-state.ts";
 

@@ -1,12 +1,13 @@
-import { type OpItem, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { NodeView, ServiceItem, ServiceView, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
+import type { ByteText } from "@kpng/model/byte-text.ts";
+import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView, ServiceItem, ServiceView, ViewChange, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { BucketDigests, hasBucket, type ItemDigest, itemBucket, itemDigest } from "@kpng/model/wire/digest.ts";
 import { decodeLocalOp, type LocalOp } from "@kpng/model/wire/local-message.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
 import { itemBytes } from "./item-limits.ts";
-import { type ByteText, PackedEndpoints } from "./packed-endpoints.ts";
+import { PackedEndpoints } from "./packed-endpoints.ts";
 import { SortedMap } from "./sorted-map.ts";
 
 /** What is known of an item that is not kept as it came: enough to take it out of the digests again. */
@@ -54,6 +55,7 @@ interface OtherItem extends ItemRecord {
   readonly path: string;
 }
 
+/** A view as it is handed out. */
 interface ReceivedView extends NodeView {
   readonly services: SortedMap<ServiceKey, HeldService>;
   readonly endpointCount: number;
@@ -205,14 +207,14 @@ class StagedView {
   }
 
   apply({ Op: op }: OpItem, decoded: LocalOp): void {
+    const change = decoded.kind === "change" ? decoded.change : undefined;
     if (op.case === "Keep") this.#keep(op.value.Buckets);
-    else if (op.case === "Set" && op.value.Ref !== undefined) {
-      this.#put(op.value.Ref.Set, op.value.Ref.Path, op.value.Bytes, decoded);
-    } else if (op.case === "Delete") this.#delete(op.value.Set, op.value.Path, decoded);
+    else if (op.case === "Set" && op.value.Ref !== undefined) this.#put(op.value.Ref, op.value.Bytes, change);
+    else if (op.case === "Delete") this.#delete(op.value, change);
   }
 
-  #put(set: SetName, path: string, bytes: Uint8Array, op: LocalOp): void {
-    const change = op.kind === "change" ? op.change : undefined;
+  /** `change` is undefined for an item of a Set that only a newer watcher knows. */
+  #put({ Set: set, Path: path }: Ref, bytes: Uint8Array, change: ViewChange | undefined): void {
     if (change?.kind === "put-service") {
       const put = { item: change.item, record: recordOf(set, path, bytes), isDropped: false };
       const staged = this.#stage(change.key);
@@ -242,8 +244,7 @@ class StagedView {
     this.#node = node;
   }
 
-  #delete(set: SetName, path: string, op: LocalOp): void {
-    const change = op.kind === "change" ? op.change : undefined;
+  #delete({ Set: set, Path: path }: Ref, change: ViewChange | undefined): void {
     if (change?.kind === "delete-service") this.#services.set(change.key, undefined);
     else if (change?.kind === "delete-endpoint") {
       const staged = this.#stage(change.service);

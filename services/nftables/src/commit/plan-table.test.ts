@@ -1,10 +1,11 @@
 import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { endpoint, service, view } from "@kpng/model/testing/views.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { onRandomStates, randomState } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
-import { addressBytes, numberBytes, packed, readNumber, sharedSets, unpackSet } from "../layout/elements.ts";
+import { addressBytes, packed, sharedSets, unpackSet } from "../layout/elements.ts";
 import { type BatchStep, encodeBatch } from "../netlink/transaction.ts";
 import { type InstalledElements, noElements } from "../read/read-table.ts";
 import type { ElementTable } from "../render/element-table.ts";

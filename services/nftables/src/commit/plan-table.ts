@@ -1,14 +1,8 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import {
-  type ElementValue,
-  frontendMaps,
-  numberBytes,
-  readNumber,
-  type SharedSet,
-  unpackSet,
-} from "../layout/elements.ts";
+import { type ElementValue, frontendMaps, type SharedSet, unpackSet } from "../layout/elements.ts";
 import {
   type BatchStep,
   type ElementChange,

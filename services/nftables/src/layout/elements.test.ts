@@ -1,5 +1,6 @@
+import { numberBytes } from "@kpng/model/byte-text.ts";
 import { expect, test } from "vitest";
-import { addressBytes, numberBytes, portBytes, protocolBytes } from "./elements.ts";
+import { addressBytes, portBytes, protocolBytes } from "./elements.ts";
 import { formatElement } from "./format-element.ts";
 
 test.each([

@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import type { ByteText } from "@kpng/model/byte-text.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import ipaddr from "ipaddr.js";
 
@@ -59,12 +60,10 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
 };
 
 /**
- * Key or value of an element, in the bytes that the kernel uses; one character for each byte (latin1).
- *
- * This is a string rather than a buffer because a string can be a map key, is compared by content, and takes only one
- * byte for each character.
+ * Key or value of an element, in the bytes that the kernel uses. Numbers are in host byte order (`numberBytes`), as
+ * `meta priority` and `numgen` use them; addresses and ports in network byte order.
  */
-export type ElementBytes = string;
+export type ElementBytes = ByteText;
 
 /**
  * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` says which of the three a
@@ -100,17 +99,6 @@ export function portBytes(port: number): ElementBytes {
 /** The protocol number used in IP headers, padded to 4 bytes. */
 export function protocolBytes(protocol: Protocol): ElementBytes {
   return String.fromCharCode(protocolNumber[protocol], 0, 0, 0);
-}
-
-/** A number in host byte order, as `meta priority` and `numgen` use it. */
-export function numberBytes(value: number): ElementBytes {
-  return String.fromCharCode(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
-}
-
-/** The inverse of {@link numberBytes}, applied to the 4 bytes at `at`. */
-export function readNumber(bytes: ElementBytes, at = 0): number {
-  const byte = (index: number): number => bytes.charCodeAt(at + index);
-  return byte(0) + byte(1) * 2 ** 8 + byte(2) * 2 ** 16 + byte(3) * 2 ** 24;
 }
 
 /** The length of an address of a family, in bytes. */

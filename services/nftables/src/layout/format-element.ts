@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import ipaddr from "ipaddr.js";
 import {
   addressLength,
@@ -7,9 +8,7 @@ import {
   type ElementValue,
   type FrontendKind,
   frontendMaps,
-  numberBytes,
   packSet,
-  readNumber,
   type SharedSet,
   unpackSet,
 } from "./elements.ts";

@@ -1,11 +1,5 @@
-import {
-  type ElementBytes,
-  type ElementValue,
-  readNumber,
-  type SharedSet,
-  sharedSets,
-  unpackSet,
-} from "../layout/elements.ts";
+import { readNumber } from "@kpng/model/byte-text.ts";
+import { type ElementBytes, type ElementValue, type SharedSet, sharedSets, unpackSet } from "../layout/elements.ts";
 import { BackendNftError } from "../netlink/netlink-socket.ts";
 import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import type { TableObjects } from "../netlink/read-objects.ts";

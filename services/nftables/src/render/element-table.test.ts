@@ -1,5 +1,6 @@
+import { numberBytes } from "@kpng/model/byte-text.ts";
 import { expect, test } from "vitest";
-import { addressBytes, numberBytes } from "../layout/elements.ts";
+import { addressBytes } from "../layout/elements.ts";
 import { formatElement } from "../layout/format-element.ts";
 import { noElements } from "../read/read-table.ts";
 import { ElementTable } from "./element-table.ts";

@@ -1,14 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { getOrMake } from "@kpng/model/collections.ts";
-import {
-  dataOf,
-  type ElementBytes,
-  type ElementValue,
-  numberBytes,
-  readNumber,
-  type SharedSet,
-  sharedSets,
-} from "../layout/elements.ts";
+import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
 import type { ElementChange, ElementData, ElementList, SetElement } from "../netlink/transaction.ts";
 
 /** A change to the elements of one shared set. */

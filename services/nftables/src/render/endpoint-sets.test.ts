@@ -1,6 +1,7 @@
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { expect, test } from "vitest";
-import { maxEndpoints, maxSetId, numberBytes, readNumber, unpackSet } from "../layout/elements.ts";
+import { maxEndpoints, maxSetId, unpackSet } from "../layout/elements.ts";
 import { ElementTable } from "./element-table.ts";
 import { EndpointIds, EndpointSets } from "./endpoint-sets.ts";
 

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { numberBytes } from "@kpng/model/byte-text.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import {
   addressBytes,
@@ -6,7 +7,6 @@ import {
   firstEndpointId,
   maxEndpoints,
   maxSetId,
-  numberBytes,
   portBytes,
 } from "../layout/elements.ts";
 import type { ElementTable } from "./element-table.ts";

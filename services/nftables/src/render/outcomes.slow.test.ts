@@ -1,4 +1,5 @@
 import { isIn } from "@kpng/model/address.ts";
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
@@ -14,16 +15,7 @@ import {
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
 import { onRandomStates, plansOf } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
-import {
-  addressBytes,
-  numberBytes,
-  packed,
-  portBytes,
-  protocolBytes,
-  readNumber,
-  type SharedSet,
-  unpackSet,
-} from "../layout/elements.ts";
+import { addressBytes, packed, portBytes, protocolBytes, type SharedSet, unpackSet } from "../layout/elements.ts";
 import { formatElement } from "../layout/format-element.ts";
 import { stickyKey } from "./endpoint-sets.ts";
 import { ServiceElements } from "./service-elements.ts";

@@ -1,7 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { onRandomStates, randomState } from "@kpng/service-plan/testing/random-views.ts";
 import { expect, test } from "vitest";
-import { numberBytes, packed, readNumber, sharedSets, unpackSet } from "../layout/elements.ts";
+import { packed, sharedSets, unpackSet } from "../layout/elements.ts";
 import { putState } from "../testing/plans.ts";
 import { stickyKey } from "./endpoint-sets.ts";
 import { ServiceElements } from "./service-elements.ts";

@@ -1,3 +1,4 @@
+import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type {
   AllowedSources,
@@ -13,11 +14,9 @@ import {
   addressBytes,
   type ElementBytes,
   type FrontendKind,
-  numberBytes,
   packSet,
   portBytes,
   protocolBytes,
-  readNumber,
   type SharedSet,
   unpackSet,
 } from "../layout/elements.ts";

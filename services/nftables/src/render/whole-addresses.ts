@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import { numberBytes } from "@kpng/model/byte-text.ts";
 import type {
   AllowedSources,
   EndpointSetName,
@@ -7,7 +8,7 @@ import type {
   WholeAddressPlan,
   WholeFrontend,
 } from "@kpng/service-plan/service-plan.ts";
-import { firstEndpointId, numberBytes } from "../layout/elements.ts";
+import { firstEndpointId } from "../layout/elements.ts";
 import { formatNumber } from "../layout/format-element.ts";
 import { clientMap, hash, type ServiceChain } from "./service-chains.ts";
 import { frontendKey, ipOf, podMatch } from "./skeleton.ts";
