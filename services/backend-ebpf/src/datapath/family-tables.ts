@@ -214,12 +214,9 @@ export class FamilyTables {
       const installed = this.#installed.get(frontend.key);
       if (installed !== undefined) installed.service = key;
     }
-    if (desired.length === 0) this.#services.delete(key);
-    else
-      this.#services.set(
-        key,
-        desired.map((frontend) => frontend.key),
-      );
+    const keys = desired.map((frontend) => frontend.key);
+    if (keys.length === 0) this.#services.delete(key);
+    else this.#services.set(key, keys);
     this.#writeAll(key, desired, change);
   }
 

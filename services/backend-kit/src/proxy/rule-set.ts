@@ -14,7 +14,7 @@ export interface FamilyPlan {
    * Returns the plan of a Service; undefined if the Service does not exist. Frontends at which another Service answers
    * are left out, so no two plans have the same frontend.
    *
-   * *Cost:* each call plans the Service anew, in O(ports × endpoints).
+   * *Cost:* O(ports × endpoints) for each call.
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
   /**

@@ -115,7 +115,7 @@ export async function* watchView(
   options: WatchViewOptions,
   signal: AbortSignal,
 ): AsyncGenerator<ViewUpdate, void, void> {
-  // Ends the requests when the stream ends, whatever the reason.
+  // If the caller leaves its loop, the gRPC call must end as well, and with it the stream on the watcher's side.
   const stop = new AbortController();
   state.discard();
   const requests = new WatchRequests(options, state.buckets);
@@ -135,11 +135,8 @@ export async function* watchView(
       const mark = await stageBatch(ops, isFirst, state, options);
       requests.received(mark);
       // The header is about the stream's first state; a later batch has changes that the watcher has received since.
-      const { update, isDigestWrong } = commitBatch(state, mark, {
-        ...options,
-        isStale: isFirst && isStale,
-        isChecked,
-      });
+      const trust = { isStale: isFirst && isStale, isChecked };
+      const { update, isDigestWrong } = commitBatch(state, mark, options, trust);
       isChecked &&= !isDigestWrong;
       yield update;
     }
@@ -192,21 +189,21 @@ async function stageBatch(
   }
 }
 
-interface CommitOptions extends WatchViewOptions {
-  /** True if the watcher says that its state may be out of date. */
-  readonly isStale: boolean;
-  /** False after a whole view with a wrong digest. */
-  readonly isChecked: boolean;
-}
-
-/** Replaces the view by the one after the staged batch. Errors: see {@link watchView}; the view is then unchanged. */
-function commitBatch(state: ViewState, mark: SyncMark, options: CommitOptions) {
-  const { gate, log, onConnection, maxViewBytes = Number.POSITIVE_INFINITY } = options;
+/**
+ * Replaces the view by the one after the staged batch. `isStale`: the watcher says that its state may be out of date.
+ * `isChecked`: the digest counts. Errors: see {@link watchView}; the view is then unchanged.
+ */
+function commitBatch(
+  state: ViewState,
+  mark: SyncMark,
+  { gate, log, onConnection, maxViewBytes = Number.POSITIVE_INFINITY }: WatchViewOptions,
+  { isStale, isChecked }: { readonly isStale: boolean; readonly isChecked: boolean },
+) {
   const { revision, instance, digest, storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
   const next = state.next();
-  const admission = admitState(mark, next, gate, options.isStale);
+  const admission = admitState(mark, next, gate, isStale);
   checkViewBytes("view", next.held.bytes, maxViewBytes);
-  const isDigestWrong = options.isChecked && digest !== undefined && next.held.digest !== digest;
+  const isDigestWrong = isChecked && digest !== undefined && next.held.digest !== digest;
   if (isDigestWrong) {
     // Nothing can have been lost before a whole view, so the watcher's digest must be wrong.
     if (!next.isReset) {

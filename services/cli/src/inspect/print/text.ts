@@ -54,7 +54,7 @@ const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
   ["kpng.inspect.v1.TrafficPolicy", (word) => word.charAt(0) + word.slice(1).toLowerCase()],
 ]);
 
-/** Returns the word for an enum value; "" for the unspecified value. The proto files list them. */
+/** Returns the word for an enum value; "" for the unspecified value. docs/reference/output.md describes the words. */
 export function enumWord({ values, typeName }: DescEnum, number: number): string {
   const word = number === 0 ? "" : (values.find((value) => value.number === number)?.localName ?? "");
   return kubernetesEnums.get(typeName)?.(word) ?? word.toLowerCase().replaceAll("_", "-");
