@@ -1,4 +1,4 @@
-import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ApiClient } from "./api-client.ts";
 import { Child } from "./child.ts";
@@ -109,7 +109,8 @@ const readyMs = Number(process.env.KPNG_PATIENCE_MS ?? 180_000);
 async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
   const check = async (): Promise<boolean> => {
     if (!apiServer.child.isRunning) throw new Error("it has exited");
-    if (!existsSync(apiServer.caFile)) return false;
+    // The server makes the file before it writes it, and the client reads it only once.
+    if (!existsSync(apiServer.caFile) || statSync(apiServer.caFile).size === 0) return false;
     await api.call("GET", "/readyz");
     // The server creates this namespace and this Service shortly after it reports ready.
     await api.get("/api/v1/namespaces/default/services/kubernetes");
