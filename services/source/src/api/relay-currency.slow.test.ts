@@ -6,11 +6,11 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
+import { startRelay } from "@kpng/watcher/testing/start-relay.ts";
 import { expect, onTestFinished, test } from "vitest";
 import { listen } from "../../../../test/cluster/ports.ts";
 import { node, service } from "../testing/build.ts";
 import type { ApiSourceOptions } from "./api-source.ts";
-import { startRelay } from "./testing/start-relay.ts";
 
 const patient = { timeout: 30_000 };
 

@@ -5,10 +5,10 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { expectedItems } from "@kpng/watcher/testing/expected-items.ts";
 import { randomChange } from "@kpng/watcher/testing/random-change.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
+import { startRelay } from "@kpng/watcher/testing/start-relay.ts";
 import { expect, onTestFinished, test } from "vitest";
 import type { ObjectChange } from "../source.ts";
 import { service } from "../testing/build.ts";
-import { startRelay } from "./testing/start-relay.ts";
 
 const requests: readonly NodeViewRequest[] = ["n1", "n2", "unknown"].flatMap((nodeName) => [
   { nodeName, proxyName: "", isExtended: true, wantsNode: true },

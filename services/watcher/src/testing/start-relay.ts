@@ -1,10 +1,10 @@
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { Store } from "@kpng/watcher/store/store.ts";
+import { type ApiSourceOptions, apiSource } from "@kpng/source/api/api-source.ts";
 import { Registry } from "prom-client";
 import { onTestFinished } from "vitest";
-import { type ApiSourceOptions, apiSource } from "../api-source.ts";
+import { Store } from "../store/store.ts";
 
 /** Starts a relay of the watcher at `api`, until the test ends. `lines` are those of its log. */
 export function startRelay(api: string, options: Partial<ApiSourceOptions> = {}) {
