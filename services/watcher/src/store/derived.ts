@@ -43,8 +43,9 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 export class Derived<T> {
   readonly #empty: T;
   readonly #evolve: Evolve<T, Steps<T>>;
-  #last: Made<T>;
-  readonly #work = new SharedWork<T>();
+  #last: { readonly snapshot: Snapshot; readonly value: T };
+  /** The computation in progress, which all callers advance. */
+  #work: { readonly snapshot: Snapshot; readonly steps: Steps<T> } | undefined;
 
   private constructor(empty: T, evolve: Evolve<T, Steps<T>>) {
     this.#empty = empty;
@@ -83,7 +84,7 @@ export class Derived<T> {
 
   /**
    * Computes the value for a snapshot, one step per iteration, so that the caller can pause; {@link at} then has it.
-   * There is one computation at a time, which all callers advance; the one for another snapshot begins with its result.
+   * There is one computation at a time; the one for another snapshot begins with its result.
    */
   *steps(snapshot: Snapshot): Generator<void, void> {
     const values = this.#valuesOf(snapshot);
@@ -93,13 +94,19 @@ export class Derived<T> {
     }
   }
 
+  /** Does a step of the computation in progress, or of a new one. If a step throws, the computation is given up. */
   #step(snapshot: Snapshot): void {
     const last = this.#last;
-    const made = this.#work.step(snapshot, () => this.#evolve(last.value, last.snapshot, snapshot));
-    if (made === undefined) return;
-    this.#valuesOf(made.snapshot).set(this, made.value);
+    const work = this.#work ?? { snapshot, steps: this.#evolve(last.value, last.snapshot, snapshot) };
+    this.#work = undefined;
+    const { done, value } = work.steps.next();
+    if (done !== true) {
+      this.#work = work;
+      return;
+    }
+    this.#valuesOf(work.snapshot).set(this, value);
     // A request for an older snapshot must not replace the newest snapshot as the base of the next value.
-    if (made.snapshot.revision >= last.snapshot.revision) this.#last = made;
+    if (work.snapshot.revision >= last.snapshot.revision) this.#last = { snapshot: work.snapshot, value };
   }
 
   #valuesOf(snapshot: Snapshot): Map<Derived<T>, T> {
@@ -111,30 +118,6 @@ type Evolve<T, Result> = (value: T, before: Snapshot, snapshot: Snapshot) => Res
 
 /** A computation that can pause after each step; its return value is the result. */
 export type Steps<T> = Generator<void, T>;
-
-/** A value, and the snapshot that it was computed for. */
-interface Made<T> {
-  readonly snapshot: Snapshot;
-  readonly value: T;
-}
-
-/** A computation that several callers advance. */
-export class SharedWork<T> {
-  #work: { readonly snapshot: Snapshot; readonly steps: Steps<T> } | undefined;
-
-  /**
-   * Does a step of the computation in progress, or of a new one for `snapshot`. Returns the result with the last step.
-   * If a step throws, the computation is given up.
-   */
-  step(snapshot: Snapshot, begin: () => Steps<T>): Made<T> | undefined {
-    const work = this.#work ?? { snapshot, steps: begin() };
-    this.#work = undefined;
-    const { done, value } = work.steps.next();
-    if (done === true) return { snapshot: work.snapshot, value };
-    this.#work = work;
-    return undefined;
-  }
-}
 
 const derivedValues = Symbol("derived values");
 

@@ -50,8 +50,7 @@ export function resumeView(
         return;
       }
       yield keepFrame(encodeBuckets((bucket) => !missing.has(bucket)));
-      const index = classIndex(snapshot, target.viewClass);
-      const buckets = Array.from(missing, (number) => index.bucket(number));
+      const buckets = classIndex(snapshot, target.viewClass).buckets.filter((_, number) => missing.has(number));
       // All Services come first, because an endpoint needs its Service.
       for (const { services } of buckets) if (services.length > 0) yield services;
       for (const bucket of buckets) {
