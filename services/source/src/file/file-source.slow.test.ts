@@ -82,12 +82,10 @@ async function startWithFile() {
   return { file, ...started };
 }
 
-test("a file that is written in place or replaced is read again, but not one that is replaced by an equal one", async () => {
+test("a file that is written in place or replaced is read again", async () => {
   const { file, sink } = await startWithFile();
   await writeFile(file, node("b"));
   assert.deepEqual(await sink.nextNodes(), ["b"]);
-  await replace(file, node("b"));
-  await new Promise((resolve) => setTimeout(resolve, 100));
   await replace(file, node("c"));
   assert.deepEqual(await sink.nextNodes(), ["c"]);
 });

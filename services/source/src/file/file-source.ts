@@ -8,8 +8,8 @@ import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import type { InputProblem } from "./input-content.ts";
-import { type InputFilesOptions, InputWatch } from "./input-files.ts";
-import { type InputResult, type LoadedInput, loadInput } from "./read-inputs.ts";
+import { type InputFilesOptions, type LoadedInput, listInputFiles, loadInput } from "./input-files.ts";
+import { type InputResult, readInput } from "./read-inputs.ts";
 
 /** Options of {@link fileSource}, which serves a cluster from files. */
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
@@ -50,6 +50,9 @@ const emptiedMs = 1_000;
  */
 const unsettledMs = 5_000;
 
+/** Maximum time between two polls because of their duration, in milliseconds. */
+const maxPauseMs = 2_000;
+
 /** Maximum number of problems that health names, as for the objects of an API server. */
 const maxNamed = 3;
 
@@ -71,7 +74,8 @@ class FileFollower {
   readonly #errors: Counter<"source">;
   /** Contents of standard input and pipes, which can be read only once and are part of every later state. */
   readonly #streams = new Map<string, Uint8Array>();
-  #digest: string | undefined;
+  /** Times, sizes and inodes of all files when they were last polled. */
+  #stamps = "";
 
   constructor(options: FileSourceOptions) {
     this.#options = options;
@@ -80,31 +84,51 @@ class FileFollower {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { inputs, health, pollMs = 200 } = this.#options;
+    const { health, pollMs = 200 } = this.#options;
     health.setWaiting(part, "reading the input");
-    const watch = new InputWatch(inputs);
-    await watch.start();
+    // Before the first read, so that no change is missed.
+    await this.#hasChanged();
     const first = this.#take(await this.#load(signal), wallClockMs(), signal);
     if (first?.kind === "bad") throw badInput(first.problems);
-    while (await watch.changed(pollMs, signal)) {
+    for (let tookMs = 0; ; ) {
+      // Polling takes at most a twentieth of the time, unless a busy machine slows it down.
+      await waitMs(Math.max(pollMs, Math.min(20 * tookMs, maxPauseMs)), signal);
+      if (signal.aborted) return;
+      const beganMs = performance.now();
+      const hasChanged = await this.#hasChanged();
+      tookMs = performance.now() - beganMs;
+      if (!hasChanged) continue;
       const changedAtMs = wallClockMs();
-      this.#take(await this.#loadSettled(watch, signal), changedAtMs, signal);
+      this.#take(await this.#loadSettled(signal), changedAtMs, signal);
     }
+  }
+
+  /**
+   * Returns true if the inputs have changed since the last call, by the times, size and inode of each file, because
+   * network file systems and replaced folders send no events.
+   */
+  async #hasChanged(): Promise<boolean> {
+    const { files, failures } = await listInputFiles(this.#options.inputs);
+    const before = this.#stamps;
+    this.#stamps = JSON.stringify([files.map(({ file, stamp }) => [file, stamp]), failures]);
+    return this.#stamps !== before;
   }
 
   /**
    * Loads the inputs when they have not changed for the debounce time, and not while they were read. If they never rest,
    * loads them as they are after {@link unsettledMs}.
    */
-  async #loadSettled(watch: InputWatch, signal: AbortSignal): Promise<LoadedInput> {
-    const beganMs = performance.now();
+  async #loadSettled(signal: AbortSignal): Promise<LoadedInput> {
+    const { debounceMs = 50 } = this.#options;
+    const endMs = performance.now() + unsettledMs;
+    const mayWait = (): boolean => !signal.aborted && performance.now() < endMs;
     for (let wasEmptied = false; ; ) {
-      await watch.settle(this.#options.debounceMs ?? 50, signal);
+      do await waitMs(debounceMs, signal);
+      while (mayWait() && (await this.#hasChanged()));
       const loaded = await this.#load(signal);
-      if (signal.aborted) return loaded;
-      const isEmptied = loaded.isEmptied && loaded.digest !== this.#digest;
+      const isEmptied = loaded.fileCount === 0 || loaded.texts.some(({ text }) => text === "");
       if (isEmptied && !wasEmptied) await waitMs(emptiedMs, signal);
-      else if (performance.now() - beganMs >= unsettledMs || !(await watch.hasChanged())) return loaded;
+      else if (!mayWait() || !(await this.#hasChanged())) return loaded;
       wasEmptied = isEmptied;
     }
   }
@@ -113,12 +137,11 @@ class FileFollower {
     return loadInput(this.#options.inputs, { ...this.#options, streams: this.#streams, signal });
   }
 
-  /** Passes the objects to the sink, unless nothing changed. */
+  /** Passes the objects to the sink. */
   #take(loaded: LoadedInput, receivedAtMs: number, signal: AbortSignal): InputResult | undefined {
-    const { inputs, sink, log, health, warn = (...line) => log.error(...line) } = this.#options;
-    if (signal.aborted || loaded.digest === this.#digest) return undefined;
-    this.#digest = loaded.digest;
-    const result = loaded.read();
+    const { inputs, sink, decode, skipsBad, log, health, warn = (...line) => log.error(...line) } = this.#options;
+    if (signal.aborted) return undefined;
+    const result = readInput(loaded, decode, skipsBad);
     if (result.kind === "bad") {
       this.#errors.inc({ source: "file" }, result.problems.length);
       const [first] = result.problems;

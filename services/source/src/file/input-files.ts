@@ -1,11 +1,9 @@
-import { createHash } from "node:crypto";
 import { constants, createReadStream, openSync } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
-import { waitMs } from "@kpng/process/wait.ts";
 import type { InputProblem } from "./input-content.ts";
 
 /** Name that stands for standard input. */
@@ -21,7 +19,7 @@ interface InputFile {
   readonly isStream: boolean;
 }
 
-export interface InputText {
+interface InputText {
   readonly file: string;
   readonly text: string;
 }
@@ -45,7 +43,7 @@ const defaultMaxBytes = 256 * 1_048_576;
  */
 export async function listInputFiles(
   inputs: readonly string[],
-): Promise<{ readonly files: readonly InputFile[]; readonly failures: readonly InputProblem[] }> {
+): Promise<{ readonly files: readonly InputFile[]; readonly failures: InputProblem[] }> {
   const files = new Map<string, InputFile>();
   const failures: InputProblem[] = [];
   const add = async (file: string, mayBeFolder: boolean): Promise<void> => {
@@ -71,32 +69,29 @@ export async function listInputFiles(
   return { files: [...files.values()], failures };
 }
 
-/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are reported as failures. */
-export async function readInputFiles(
-  files: readonly InputFile[],
-  options: InputFilesOptions,
-): Promise<{
+/** The contents of all inputs, not yet parsed. */
+export interface LoadedInput {
+  readonly fileCount: number;
   readonly texts: readonly InputText[];
+  /** Files that are missing, unreadable, too large or not UTF-8. */
   readonly failures: readonly InputProblem[];
-  /** Digest of the names and contents of all files. */
-  readonly digest: string;
-}> {
+}
+
+/** Loads the contents of all inputs: files, folders and standard input ("-"). */
+export async function loadInput(inputs: readonly string[], options: InputFilesOptions): Promise<LoadedInput> {
+  const { files, failures } = await listInputFiles(inputs);
   const texts: InputText[] = [];
-  const failures: InputProblem[] = [];
-  const digest = createHash("sha256");
   for (const file of files) {
     try {
       const content = await readContent(file, options);
-      digest.update(`${file.file}\0${content.length}\0`).update(content);
       texts.push({ file: file.file, text: new TextDecoder("utf-8", { fatal: true }).decode(content) });
     } catch (error) {
       // A TextDecoder throws a TypeError.
       const problem = error instanceof TypeError ? "not UTF-8 text" : `cannot be read: ${reasonOf(error)}`;
       failures.push({ at: file.file, problem });
-      digest.update(`${file.file}\0${problem}\0`);
     }
   }
-  return { texts, failures, digest: digest.digest("hex") };
+  return { fileCount: files.length, texts, failures };
 }
 
 async function readContent({ file, isStream }: InputFile, options: InputFilesOptions): Promise<Uint8Array> {
@@ -127,57 +122,4 @@ async function openInput(file: string, options: InputFilesOptions): Promise<Read
   // Opening a pipe as a file stream would block a thread until a writer opens it, and the process could not exit.
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   return new Socket({ fd, readable: true, writable: false });
-}
-
-/** Maximum time between two polls because of their duration, in milliseconds. */
-const maxPauseMs = 2_000;
-
-/**
- * Detects changes by polling the times, size and inode of each file, because network file systems and replaced folders
- * send no events.
- */
-export class InputWatch {
-  readonly #inputs: readonly string[];
-  #stamps = "";
-
-  constructor(inputs: readonly string[]) {
-    this.#inputs = inputs;
-  }
-
-  /** Starts detecting changes. Must be called before the files are first read, so that no change is missed. */
-  async start(): Promise<void> {
-    await this.hasChanged();
-  }
-
-  /**
-   * Waits for a change. Returns false if `signal` was aborted. Polling takes at most a twentieth of the time, but a poll
-   * that a busy machine slows down delays the next one by at most {@link maxPauseMs}.
-   */
-  async changed(pollMs: number, signal: AbortSignal): Promise<boolean> {
-    for (let tookMs = 0; ; ) {
-      await waitMs(Math.max(pollMs, Math.min(20 * tookMs, maxPauseMs)), signal);
-      if (signal.aborted) return false;
-      const beganMs = performance.now();
-      if (await this.hasChanged()) return true;
-      tookMs = performance.now() - beganMs;
-    }
-  }
-
-  /**
-   * Waits until the files are unchanged for `quietMs`, but at most 20 times as long.
-   */
-  async settle(quietMs: number, signal: AbortSignal): Promise<void> {
-    for (let round = 0; round < 20 && !signal.aborted; round++) {
-      await waitMs(quietMs, signal);
-      if (!(await this.hasChanged())) return;
-    }
-  }
-
-  /** Returns true if the inputs have changed since the last check by any method. */
-  async hasChanged(): Promise<boolean> {
-    const { files, failures } = await listInputFiles(this.#inputs);
-    const before = this.#stamps;
-    this.#stamps = JSON.stringify([files.map(({ file, stamp }) => [file, stamp]), failures]);
-    return this.#stamps !== before;
-  }
 }

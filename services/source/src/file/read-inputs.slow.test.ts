@@ -7,7 +7,8 @@ import { makeRandom, makeRandomBelow } from "@kpng/process/random.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { beforeEach, expect, test } from "vitest";
 import { makeDecodeOptions } from "../decode/decoded.ts";
-import { loadInput } from "./read-inputs.ts";
+import { type InputFilesOptions, loadInput } from "./input-files.ts";
+import { readInput } from "./read-inputs.ts";
 import { input, manifests, read, readGood, state, toFile } from "./testing/texts.ts";
 
 const decode = makeDecodeOptions();
@@ -17,8 +18,8 @@ beforeEach(() => {
   folder = temporaryFolder();
 });
 
-async function load(inputs: readonly string[], options: Partial<Parameters<typeof loadInput>[1]> = {}) {
-  const result = (await loadInput(inputs, { decode, ...options })).read();
+async function load(inputs: readonly string[], options: InputFilesOptions = {}) {
+  const result = readInput(await loadInput(inputs, options), decode);
   return result.kind === "ok" ? (result.objects.nodes ?? []).map(({ name }) => name) : result.problems;
 }
 
@@ -68,9 +69,9 @@ test("a pipe is read when its writer opens it, and only once", async () => {
   const streams = new Map();
   const pipe = join(folder, "pipe");
   execFileSync("mkfifo", [pipe]);
-  const reading = loadInput([pipe], { decode, streams });
+  const reading = load([pipe], { streams });
   await writeFile(pipe, "nodes: [{name: a}]\n");
-  assert.equal((await reading).read().kind, "ok");
+  assert.deepEqual(await reading, ["a"]);
   assert.deepEqual(await load([pipe], { streams }), ["a"]);
 });
 

@@ -2,49 +2,10 @@ import { isRecord } from "@kpng/model/narrowing.ts";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterObjects } from "../source.ts";
 import { InputContent, type InputProblem, type Place } from "./input-content.ts";
-import { type InputFilesOptions, type InputText, listInputFiles, readInputFiles } from "./input-files.ts";
+import type { LoadedInput } from "./input-files.ts";
 import { parseDocuments } from "./parse-documents.ts";
-import { ManifestReader } from "./read-manifests.ts";
+import { addManifest } from "./read-manifests.ts";
 import { readState } from "./read-state.ts";
-
-interface LoadInputOptions extends InputFilesOptions {
-  readonly decode: DecodeOptions;
-  /** True to leave out invalid objects. Default false. */
-  readonly skipsBad?: boolean | undefined;
-}
-
-/** The contents of all files, loaded but not yet parsed. */
-export interface LoadedInput {
-  readonly fileCount: number;
-  /** Equal for equal files with equal contents. */
-  readonly digest: string;
-  /**
-   * True if a file is empty or if there is no file. Inputs that are being written are often in this state for a moment.
-   */
-  readonly isEmptied: boolean;
-  /** Parses and decodes the inputs. */
-  read(): InputResult;
-}
-
-/**
- * Loads the contents of all inputs: files, folders and standard input ("-"). Without `skipsBad`, one problem makes the
- * whole input invalid, because part of a cluster must not be served.
- */
-export async function loadInput(inputs: readonly string[], options: LoadInputOptions): Promise<LoadedInput> {
-  const listed = await listInputFiles(inputs);
-  const loaded = await readInputFiles(listed.files, options);
-  const failures = [...listed.failures, ...loaded.failures];
-  return {
-    fileCount: listed.files.length,
-    digest: JSON.stringify([loaded.digest, listed.failures]),
-    isEmptied: listed.files.length === 0 || loaded.texts.some(({ text }) => text === ""),
-    read: () => {
-      const result = readTexts(loaded.texts, options.decode, options.skipsBad);
-      if (failures.length === 0) return result;
-      return { kind: "bad", problems: [...failures, ...(result.kind === "bad" ? result.problems : [])] };
-    },
-  };
-}
 
 /** All objects, or all problems. `notes` are for the log; `skipped` lists the problems of omitted objects and parts. */
 export type InputResult =
@@ -57,13 +18,17 @@ export type InputResult =
   | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
 
 /**
- * Parses and decodes the contents of all input files. No object may be defined twice. With `skipsBad`, invalid and
- * duplicate objects are omitted, but the input is still invalid if a file cannot be parsed or if no object is valid.
- * Pure.
+ * Parses and decodes the contents of all inputs. No object may be defined twice. Without `skipsBad`, one problem makes
+ * the whole input invalid, because part of a cluster must not be served. With it, invalid and duplicate objects are
+ * omitted, but the input is still invalid if a file cannot be read or parsed, or if no object is valid. Pure.
  */
-export function readTexts(texts: readonly InputText[], options: DecodeOptions, skipsBad = false): InputResult {
+export function readInput(
+  { texts, failures }: Pick<LoadedInput, "texts" | "failures">,
+  options: DecodeOptions,
+  skipsBad = false,
+): InputResult {
   const content = new InputContent();
-  const unreadable: InputProblem[] = [];
+  const unreadable = [...failures];
   for (const { file, text } of texts) {
     const parsed = parseDocuments(text);
     if (parsed.kind === "bad") {
@@ -89,7 +54,7 @@ function readDocument(value: unknown, place: Place, options: DecodeOptions, cont
   if (value === null || value === undefined) return;
   if (isRecord(value)) {
     if ("kind" in value || "apiVersion" in value) {
-      new ManifestReader(options, content).add(value, place);
+      addManifest(value, place, options, content);
       return;
     }
     if ("nodes" in value || "services" in value || Object.keys(value).length === 0) {

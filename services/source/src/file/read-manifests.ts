@@ -5,63 +5,52 @@ import { decodeSlice } from "../decode/decode-slice.ts";
 import { type Decoded, type DecodeOptions, show } from "../decode/decoded.ts";
 import { below, type InputContent, type Place } from "./input-content.ts";
 
-/** Decodes Kubernetes objects: Services, EndpointSlices, Nodes, and lists of objects. Other kinds are only counted. */
-export class ManifestReader {
-  readonly #options: DecodeOptions;
-  readonly #content: InputContent;
-
-  constructor(options: DecodeOptions, content: InputContent) {
-    this.#options = options;
-    this.#content = content;
+/**
+ * Decodes a Kubernetes object and adds it: a Service, an EndpointSlice, a Node, or a list of objects. Other kinds are
+ * only counted. `impliedKind` is the kind of the items in a typed list such as ServiceList, where the API server omits
+ * the kind.
+ */
+export function addManifest(
+  object: unknown,
+  at: Place,
+  options: DecodeOptions,
+  content: InputContent,
+  impliedKind?: string,
+  depth = 0,
+): void {
+  const kind = isRecord(object) ? (object.kind ?? impliedKind) : undefined;
+  if (!isRecord(object)) content.addProblem(at, `${show(object)} is not a Kubernetes object`);
+  else if (kind === undefined) content.addProblem(at, "the object has no kind");
+  else if (typeof kind !== "string" || kind === "") content.addProblem(at, `the object has kind ${show(kind)}`);
+  else if (!Object.hasOwn(apiVersions, kind) || (object.apiVersion ?? apiVersions[kind]) !== apiVersions[kind]) {
+    content.ignore(typeof object.apiVersion === "string" ? `${kind} (${object.apiVersion})` : kind, at);
+  } else if (kind === "Service") {
+    addDecoded(decodeService(object, options), at, content, (service) => content.addService(service, at));
+  } else if (kind === "EndpointSlice") {
+    addDecoded(decodeSlice(object), at, content, (slice) => content.addSlice(slice, at));
+  } else if (kind === "Node") {
+    addDecoded(decodeNode(object, options), at, content, (node) => content.addNode(node, at));
+  } else {
+    const items = object.items ?? [];
+    const place = below(at, "items");
+    const itemKind = kind === "List" ? undefined : kind.slice(0, -"List".length);
+    if (depth >= maxListDepth) content.addProblem(place, "lists are nested too deeply");
+    else if (!Array.isArray(items)) content.addProblem(place, `items is not a list: ${show(items)}`);
+    else
+      for (const [index, item] of items.entries())
+        addManifest(item, below(place, index), options, content, itemKind, depth + 1);
   }
+}
 
-  /**
-   * Adds an object. `impliedKind` is the kind of the items in a typed list such as ServiceList, where the API server
-   * omits the kind.
-   */
-  add(object: unknown, at: Place, impliedKind?: string, depth = 0): void {
-    const content = this.#content;
-    const kind = isRecord(object) ? (object.kind ?? impliedKind) : undefined;
-    if (!isRecord(object)) content.addProblem(at, `${show(object)} is not a Kubernetes object`);
-    else if (kind === undefined) content.addProblem(at, "the object has no kind");
-    else if (typeof kind !== "string" || kind === "") content.addProblem(at, `the object has kind ${show(kind)}`);
-    else this.#addKind(kind, object, at, depth);
-  }
-
-  #addKind(kind: string, object: Readonly<Record<string, unknown>>, at: Place, depth: number): void {
-    const content = this.#content;
-    const apiVersion = object.apiVersion ?? apiVersions[kind];
-    if (!Object.hasOwn(apiVersions, kind) || apiVersion !== apiVersions[kind]) {
-      content.ignore(typeof apiVersion === "string" ? `${kind} (${apiVersion})` : kind, at);
-    } else if (kind === "Service") {
-      this.#add(decodeService(object, this.#options), at, (service) => content.addService(service, at));
-    } else if (kind === "EndpointSlice") {
-      this.#add(decodeSlice(object), at, (slice) => content.addSlice(slice, at));
-    } else if (kind === "Node") {
-      this.#add(decodeNode(object, this.#options), at, (node) => content.addNode(node, at));
-    } else {
-      const itemKind = kind === "List" ? undefined : kind.slice(0, -"List".length);
-      this.#addList(object.items ?? [], below(at, "items"), itemKind, depth);
-    }
-  }
-
-  #addList(items: unknown, at: Place, itemKind: string | undefined, depth: number): void {
-    if (depth >= maxListDepth) this.#content.addProblem(at, "lists are nested too deeply");
-    else if (!Array.isArray(items)) this.#content.addProblem(at, `items is not a list: ${show(items)}`);
-    else for (const [index, item] of items.entries()) this.add(item, below(at, index), itemKind, depth + 1);
-  }
-
-  #add<T>(decoded: Decoded<T>, at: Place, use: (value: T) => void): void {
-    const content = this.#content;
-    if (decoded.kind === "bad") content.addProblem(below(at, ...decoded.path), decoded.problem);
-    else if (decoded.kind === "skip") content.addNote(at, decoded.note);
-    else {
-      use(decoded.value);
-      // Unlike in objects from an API server, invalid parts make the input invalid, because the author of a file can
-      // correct it.
-      for (const { path, problem } of decoded.skipped) content.addProblem(below(at, ...path), problem);
-      for (const note of decoded.notes) content.addNote(at, note);
-    }
+function addDecoded<T>(decoded: Decoded<T>, at: Place, content: InputContent, add: (value: T) => void): void {
+  if (decoded.kind === "bad") content.addProblem(below(at, ...decoded.path), decoded.problem);
+  else if (decoded.kind === "skip") content.addNote(at, decoded.note);
+  else {
+    add(decoded.value);
+    // Unlike in objects from an API server, invalid parts make the input invalid, because the author of a file can
+    // correct it.
+    for (const { path, problem } of decoded.skipped) content.addProblem(below(at, ...path), problem);
+    for (const note of decoded.notes) content.addNote(at, note);
   }
 }
 

@@ -1,16 +1,14 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { makeDecodeOptions } from "../../decode/decoded.ts";
-import { readTexts } from "../read-inputs.ts";
+import { readInput } from "../read-inputs.ts";
 
 const options = makeDecodeOptions();
 
 /** Reads texts as if they were the files `a.yaml`, `b.yaml`, `c.yaml`. */
 export function read(...texts: readonly string[]) {
-  return readTexts(
-    texts.map((text, index) => ({ file: `${"abc"[index]}.yaml`, text })),
-    options,
-  );
+  const files = texts.map((text, index) => ({ file: `${"abc"[index]}.yaml`, text }));
+  return readInput({ texts: files, failures: [] }, options);
 }
 
 /** The same, for valid texts. */
