@@ -113,11 +113,6 @@ export class KindReport {
     this.#health.set(`objects/${this.#kind}`, { isHealthy: true, isReady: true, reason });
   }
 
-  /** Reports that an object is valid but no proxy needs it. */
-  objectSkipped(key: string, note: string): void {
-    this.#log.info("object skipped: no proxy needs it", { object: key, note });
-  }
-
   #reached(): void {
     this.#metrics.lastProgress.setToCurrentTime({ kind: this.#kind });
     this.#setConnected(true);

@@ -70,7 +70,7 @@ export function nodeKind(options: DecodeOptions): ObjectKind<"nodes"> {
  * skipped, logged once and counted; an object that is invalid as a whole keeps its last valid value. `Source` explains
  * why mass deletions must wait for confirmation.
  *
- * *Bound:* two keys per object, and one message per object that is invalid or not needed. Only the sink holds objects.
+ * *Bound:* two keys per object, and one message per invalid object. Only the sink holds objects.
  */
 export class ObjectTracker<K extends Kind> {
   readonly #kind: ObjectKind<K>;
@@ -83,8 +83,6 @@ export class ObjectTracker<K extends Kind> {
    * Problems of invalid objects, by the keys of the API objects. Each is logged once, and again only when it changes.
    */
   readonly #problems = new Map<string, string>();
-  /** Reasons why no proxy needs an object, by the same keys. Each is also logged once. */
-  readonly #notes = new Map<string, string>();
   /** True while deletions wait for confirmation. The objects then do not match any version of the server's state. */
   #holdsDeletions = false;
 
@@ -109,8 +107,7 @@ export class ObjectTracker<K extends Kind> {
         if (value !== undefined) listed.set(key, value);
       },
       complete: (isConfirming, resourceVersion) => {
-        for (const key of [...this.#problems.keys(), ...this.#notes.keys()])
-          if (!receivedKeys.has(key)) this.#forget(key);
+        for (const key of [...this.#problems.keys()]) if (!receivedKeys.has(key)) this.#newProblem(key, "");
         const missingKeys = [...this.#keys.keys()].filter((key) => !listed.has(key));
         const counts = { currentCount: this.#keys.size, deletedCount: missingKeys.length };
         // Deletions that are held stay held until the confirming list, whatever other lists come before it.
@@ -147,7 +144,7 @@ export class ObjectTracker<K extends Kind> {
 
   #changesOf(event: WatchEvent): readonly ObjectChange[] {
     if (event.kind === "bookmark") return [];
-    if (event.kind === "delete") this.#forget(event.key);
+    if (event.kind === "delete") this.#newProblem(event.key, "");
     const oldKey = this.#keys.get(event.key);
     const value = event.kind === "put" ? this.#decode(event.key, event.object) : undefined;
     const key = value && this.#kind.keyOf(value);
@@ -172,12 +169,9 @@ export class ObjectTracker<K extends Kind> {
         if (decoded.skipped.length > 0) this.#report.partsSkipped(key, text, decoded.skipped.length);
         return this.#kind.reuse(this.#find(key), decoded.value);
       }
-      case "skip": {
+      case "skip":
         this.#newProblem(key, "");
-        if (this.#notes.get(key) !== decoded.note) this.#report.objectSkipped(key, decoded.note);
-        this.#notes.set(key, decoded.note);
         return undefined;
-      }
       default:
         this.#report.objectInvalid(key, this.#newProblem(key, describe(decoded)));
         return this.#find(key);
@@ -187,11 +181,6 @@ export class ObjectTracker<K extends Kind> {
   #find(key: string): ObjectOf[K] | undefined {
     const sinkKey = this.#keys.get(key);
     return sinkKey === undefined ? undefined : this.#sink.find(this.#kind.kind, sinkKey);
-  }
-
-  #forget(key: string): void {
-    this.#notes.delete(key);
-    this.#newProblem(key, "");
   }
 
   /**
