@@ -3,6 +3,7 @@ import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { z } from "zod";
 import {
   addressField,
+  addressOrField,
   affinitySecondsField,
   cidrField,
   type Decoded,
@@ -121,9 +122,7 @@ function whyIgnored(labels: Readonly<Record<string, string>> | null | undefined)
 
 const defaultAffinitySeconds = 10_800;
 
-const clusterIPField = z.union([z.literal(["", "None"]), addressField], {
-  error: ({ input }) => (typeof input === "string" ? `${show(input)} is not an IP address` : undefined),
-});
+const clusterIPField = addressOrField("", "None");
 
 const targetPortField = z.union([z.number(), z.string()]).refine(isTargetPort, {
   error: ({ input }) => `${show(input)} is neither a port number (1 to 65535) nor a port name (at least one letter)`,
@@ -153,14 +152,7 @@ const specShape = z.object({
   healthCheckNodePort: portOrZeroField.nullish(),
 });
 
-const ingressShape = z.object({
-  ip: z
-    .union([z.literal(""), addressField], {
-      error: ({ input }) => (typeof input === "string" ? `${show(input)} is not an IP address` : undefined),
-    })
-    .nullish(),
-  ipMode: z.string().nullish(),
-});
+const ingressShape = z.object({ ip: addressOrField("").nullish(), ipMode: z.string().nullish() });
 
 const serviceShape = z.object({
   metadata: metadataShape.extend({ creationTimestamp: timeField.nullish(), uid: z.string().nullish() }),

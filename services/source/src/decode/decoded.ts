@@ -133,40 +133,43 @@ export function isName(text: string): boolean {
   return text.length <= maxNameLength && /^[^\s/|\p{Cc}]+$/u.test(text);
 }
 
-const nameRule = `1 to ${maxNameLength} characters without "/", "|", white space and control characters`;
+const nameRule = `is not a valid name: 1 to ${maxNameLength} characters without "/", "|", white space and control characters`;
 
-export const nameField = z
-  .string()
-  .refine(isName, { error: ({ input }) => `${show(input)} is not a valid name: ${nameRule}` });
+export const nameField = z.string().refine(isName, { error: ({ input }) => `${show(input)} ${nameRule}` });
 
 export const nameOrEmptyField = z.string().refine((text) => text === "" || isName(text), {
-  error: ({ input }) => `${show(input)} is not a valid name: ${nameRule}, or empty`,
+  error: ({ input }) => `${show(input)} ${nameRule}, or empty`,
 });
 
 export const stringMapField = z.record(z.string(), z.string());
 
+/** Returns a field whose text `parse` turns into a value; undefined makes the field invalid. */
+function parsedField<T>(what: string, parse: (text: string) => T | undefined) {
+  return z.string().transform((text, context): T => {
+    const parsed = parse(text);
+    if (parsed !== undefined) return parsed;
+    context.issues.push({ code: "custom", input: text, message: `${show(text)} is not ${what}` });
+    return z.NEVER;
+  });
+}
+
 /** An IP address, parsed to its canonical form and family. */
-export const addressField = z.string().transform((text, context) => {
-  const parsed = parseAddress(text);
-  if (parsed !== undefined) return parsed;
-  context.issues.push({ code: "custom", input: text, message: `${show(text)} is not an IP address` });
-  return z.NEVER;
-});
+export const addressField = parsedField("an IP address", parseAddress);
+
+/** An {@link addressField}, or one of these words. */
+export function addressOrField<const Word extends string>(...words: readonly [Word, ...Word[]]) {
+  return z.union([z.literal(words), addressField], {
+    error: ({ input }) => (typeof input === "string" ? `${show(input)} is not an IP address` : undefined),
+  });
+}
 
 /** A CIDR, parsed to its canonical form. Surrounding white space is ignored, as in kube-proxy. */
-export const cidrField = z.string().transform((text, context) => {
-  const parsed = parseCidr(text.trim());
-  if (parsed !== undefined) return parsed.cidr;
-  context.issues.push({ code: "custom", input: text, message: `${show(text)} is not a CIDR` });
-  return z.NEVER;
-});
+export const cidrField = parsedField("a CIDR", (text) => parseCidr(text.trim())?.cidr);
 
 /** A time as the API server writes it, parsed to seconds since 1970. *Shape:* `2024-05-01T12:00:00Z`. */
-export const timeField = z.string().transform((text, context) => {
+export const timeField = parsedField("a time", (text) => {
   const ms = Date.parse(text);
-  if (!Number.isNaN(ms)) return Math.floor(ms / 1000);
-  context.issues.push({ code: "custom", input: text, message: `${show(text)} is not a time` });
-  return z.NEVER;
+  return Number.isNaN(ms) ? undefined : Math.floor(ms / 1_000);
 });
 
 export function numberField(min: number, max: number): z.ZodType<number> {
