@@ -129,7 +129,7 @@ test("whole addresses that a node's backend does not serve, that are a node's, o
     ["n3", "kpng-nft", ""],
     ["n9", "kpng-userspace", "other"],
   ] as const) {
-    Object.assign(watched.subscribers.add("local", ""), { nodeName, program, proxyName });
+    Object.assign(watched.subscribers.make("local", "").open(), { nodeName, program, proxyName });
   }
   expect(watched.lines()).toEqual([
     "error service/ns/all: it asks for whole addresses, and kpng-ipvs serves only its ports on n2, n4",

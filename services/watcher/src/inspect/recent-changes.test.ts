@@ -29,7 +29,7 @@ function begin(size?: number): void {
 beforeEach(() => begin());
 
 function subscribe(nodeName: string): Subscriber {
-  const subscriber = subscribers.add("local", "");
+  const subscriber = subscribers.make("local", "").open();
   subscriber.nodeName = nodeName;
   send(subscriber, 0);
   acknowledge(subscriber, store.snapshot.revision);
@@ -160,9 +160,9 @@ test("a node that fails counts once, not per attempt, and no longer when it appl
 });
 
 test("relays, people and recorders count as others, and not as nodes", () => {
-  const relay = subscribers.add("global", "");
-  const person = subscribers.add("local", "", true);
-  const recorder = subscribers.add("global", "");
+  const relay = subscribers.make("global", "").open();
+  const person = subscribers.make("local", "", true).open();
+  const recorder = subscribers.make("global", "").open();
   recorder.introduce(create(SubscriberSchema, { Name: "kpng record", Observes: true }));
   const others = [relay, person, recorder];
   for (const one of others) send(one, 0);
@@ -175,8 +175,8 @@ test("relays, people and recorders count as others, and not as nodes", () => {
 
 test("a subscriber that disconnects before it acknowledges is lost; one that never acknowledges, only without the batch", () => {
   const acknowledging = subscribe("n1");
-  const silent = subscribers.add("local", "");
-  const other = subscribers.add("local", "");
+  const silent = subscribers.make("local", "").open();
+  const other = subscribers.make("local", "").open();
   for (const one of [silent, other]) send(one, 0);
   change("a");
   for (const one of [acknowledging, silent, other]) send(one, 1);
@@ -202,7 +202,7 @@ test("the given number of revisions is kept, newest first", () => {
 });
 
 test("a very late acknowledgement applies all revisions, with the send time of the first", () => {
-  const silent = subscribers.add("local", "");
+  const silent = subscribers.make("local", "").open();
   send(silent, 0);
   const beganAtMs = nowMs;
   for (let index = 0; index < 300; index += 1) {

@@ -7,7 +7,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
   let nowMs = 0;
   const registry = new Registry();
   const subscribers = new Subscribers(new Store(), registry, () => nowMs);
-  const subscriber = subscribers.add("local", "");
+  const subscriber = subscribers.make("local", "").open();
   const send = (atMs: number, revision: number): void => {
     nowMs = atMs;
     subscriber.sent({ after: revision - 1, revision, byteCount: 1 });
@@ -50,7 +50,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
 test("metrics count failed attempts, subscribers that fail, and the age of the oldest batch that is not applied", async () => {
   const registry = new Registry();
   let nowMs = 1_000;
-  const subscriber = new Subscribers(new Store(), registry, () => nowMs).add("local", "");
+  const subscriber = new Subscribers(new Store(), registry, () => nowMs).make("local", "").open();
   const metrics = async () => {
     const names = ["kpng_subscribers_failing", "kpng_apply_failures_total", "kpng_oldest_unapplied_seconds"];
     const values = names.map(async (name) => (await registry.getSingleMetric(name)?.get())?.values[0]?.value);
@@ -68,7 +68,7 @@ test("metrics count failed attempts, subscribers that fail, and the age of the o
 
 test("a client that never acknowledges has not applied what it has not received, and an observer need not read", () => {
   const subscribers = new Subscribers(new Store(), new Registry(), () => 1_000);
-  const [client, observer] = [subscribers.add("local", ""), subscribers.add("local", "", true)];
+  const [client, observer] = [subscribers.make("local", "").open(), subscribers.make("local", "", true).open()];
   for (const one of [client, observer]) one.sent({ after: 0, revision: 7, byteCount: 1 });
   expect([client.unappliedSinceMs, observer.unappliedSinceMs]).toEqual([1_000, undefined]);
   client.received(7);
@@ -81,7 +81,7 @@ test("a client that never acknowledges has not applied what it has not received,
 });
 
 test("another view of an applied revision counts as applied only when it is acknowledged", () => {
-  const subscriber = new Subscribers(new Store(), new Registry(), () => 1_000).add("local", "");
+  const subscriber = new Subscribers(new Store(), new Registry(), () => 1_000).make("local", "").open();
   const send = (): void => subscriber.sent({ after: 0, revision: 7, byteCount: 1 });
   send();
   subscriber.acknowledge({ applied: 7 });
@@ -101,7 +101,7 @@ test("a batch counts as sent when it is written; a revision that does not concer
     applied: (followed, { revision }) => seen.push(`applied ${revision} of ${followed.appliedRevision}`),
     lost: (_, { revision }) => seen.push(`lost ${revision}`),
   });
-  const subscriber = subscribers.add("local", "");
+  const subscriber = subscribers.make("local", "").open();
   const send = (revision: number): void => {
     subscriber.sent({ after: revision - 1, revision, byteCount: 1 });
     subscriber.received(revision);

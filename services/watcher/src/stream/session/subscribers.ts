@@ -50,22 +50,14 @@ export class Subscribers {
     return this.#version;
   }
 
-  /** Lets the follower observe every batch from now on, for as long as this object lives. */
   observe(follower: DeliveryFollower): void {
     this.#followers.push(follower);
   }
 
   /**
-   * Adds a stream. The caller closes the subscriber when the stream ends, for any reason. `isTool` is true for a tool
-   * such as grpcurl, which counts as an observer.
+   * Returns a new stream, which does not count until its `open` is called. The caller closes it when it ends, for any
+   * reason. `isTool` is true for a tool such as grpcurl, which counts as an observer.
    */
-  add(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
-    const subscriber = this.make(kind, peer, isTool);
-    subscriber.open();
-    return subscriber;
-  }
-
-  /** Like {@link add}, but the stream does not count until the caller calls `open`. */
   make(kind: SubscriberKind, peer: string, isTool = false): Subscriber {
     this.#lastId++;
     return new Subscriber(this.#context, this.#lastId, kind, peer, isTool);
@@ -91,18 +83,24 @@ export class Subscriber {
   /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
-  #isObserver: boolean;
-  #sentRevision = 0;
-  #sentAtMs = 0;
+  /** True if the subscriber reads for a person or a recorder, and is neither a node's proxy nor a relay. */
+  isObserver: boolean;
+  /** Revision of the last batch; 0 before the first batch. */
+  sentRevision = 0;
+  /** Time at which the last batch was sent, in milliseconds since 1970; 0 before the first batch. */
+  sentAtMs = 0;
+  /** True once the subscriber has sent an acknowledgement, which relays and KPNG's own clients never do. */
+  hasAcknowledged = false;
+  /** Time at which the last acknowledged revision was applied, in milliseconds since 1970; 0 if there is none. */
+  appliedAtMs = 0;
+  /** The timings from the last acknowledgement that contained any. */
+  timings: ApplyTimings | undefined;
   /** Newest revision that needed no batch; 0 if there is none. */
   #skippedRevision = 0;
   #receivedRevision = 0;
   #acknowledgedRevision = 0;
-  #hasAcknowledged = false;
-  #appliedAtMs = 0;
   #failedRevision = 0;
   #error = "";
-  #timings: ApplyTimings | undefined;
   /** Batches that wait for an acknowledgement (oldest first), and the number of these that were received. */
   readonly #pending: PendingBatch[] = [];
   #receivedCount = 0;
@@ -112,48 +110,34 @@ export class Subscriber {
     this.id = id;
     this.kind = kind;
     this.peer = peer;
-    this.#isObserver = isTool;
+    this.isObserver = isTool;
     this.openedAtMs = context.now();
   }
 
   /** Makes the stream one of `Subscribers.open`. Has no effect if it already is. */
-  open(): void {
+  open(): this {
     const { opened, updated } = this.#context;
     opened(this);
     updated();
+    return this;
   }
 
   close(): void {
     const { followers, closed, updated } = this.#context;
     closed(this);
     updated();
-    for (const batch of this.#hasAcknowledged ? this.#pending : this.#pending.slice(this.#receivedCount)) {
+    for (const batch of this.hasAcknowledged ? this.#pending : this.#pending.slice(this.#receivedCount)) {
       for (const follower of followers) follower.lost?.(this, batch);
     }
   }
 
-  /** True if the subscriber reads for a person or a recorder, and is neither a node's proxy nor a relay. */
-  get isObserver(): boolean {
-    return this.#isObserver;
-  }
-
   get isNode(): boolean {
-    return this.kind === "local" && !this.#isObserver;
-  }
-
-  /** Revision of the last batch; 0 before the first batch. */
-  get sentRevision(): number {
-    return this.#sentRevision;
-  }
-
-  /** Time at which the last batch was sent, in milliseconds since 1970; 0 before the first batch. */
-  get sentAtMs(): number {
-    return this.#sentAtMs;
+    return this.kind === "local" && !this.isObserver;
   }
 
   /** Newest revision for which nothing remains to be sent; 0 before the first batch. */
   get upToDateRevision(): number {
-    return this.#sentRevision === 0 ? 0 : Math.max(this.#sentRevision, this.#skippedRevision);
+    return this.sentRevision === 0 ? 0 : Math.max(this.sentRevision, this.#skippedRevision);
   }
 
   /**
@@ -161,24 +145,12 @@ export class Subscriber {
    * next batch.
    */
   get receivedRevision(): number {
-    return this.#receivedRevision === this.#sentRevision ? this.upToDateRevision : this.#receivedRevision;
-  }
-
-  /** True once the subscriber has sent an acknowledgement, which relays and KPNG's own clients never do. */
-  get hasAcknowledged(): boolean {
-    return this.#hasAcknowledged;
+    return this.#receivedRevision === this.sentRevision ? this.upToDateRevision : this.#receivedRevision;
   }
 
   /** Newest revision that the subscriber has applied completely; 0 if there is none, or if it never acknowledges. */
   get appliedRevision(): number {
-    return this.#acknowledgedRevision === this.#sentRevision ? this.upToDateRevision : this.#acknowledgedRevision;
-  }
-
-  /**
-   * Time at which the last acknowledged revision was applied, in milliseconds since 1970; 0 if none was acknowledged.
-   */
-  get appliedAtMs(): number {
-    return this.#appliedAtMs;
+    return this.#acknowledgedRevision === this.sentRevision ? this.upToDateRevision : this.#acknowledgedRevision;
   }
 
   /**
@@ -189,26 +161,21 @@ export class Subscriber {
     return this.#error === "" ? undefined : { revision: this.#failedRevision, error: this.#error };
   }
 
-  /** The timings from the last acknowledgement that contained any. */
-  get timings(): ApplyTimings | undefined {
-    return this.#timings;
-  }
-
   /**
    * Time, in milliseconds since 1970, at which the oldest unapplied batch was sent (or the oldest unreceived batch, if
    * the subscriber has never acknowledged anything); undefined if there is no such batch, and for observers, which may
    * pause.
    */
   get unappliedSinceMs(): number | undefined {
-    if (this.#isObserver && !this.#hasAcknowledged) return undefined;
-    return this.#pending[this.#hasAcknowledged ? 0 : this.#receivedCount]?.sentAtMs;
+    if (this.isObserver && !this.hasAcknowledged) return undefined;
+    return this.#pending[this.hasAcknowledged ? 0 : this.#receivedCount]?.sentAtMs;
   }
 
   introduce(message: SubscriberMessage | undefined): void {
     if (message === undefined) return;
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
-    if (message.Observes) this.#isObserver = true;
+    if (message.Observes) this.isObserver = true;
     this.#context.updated();
   }
 
@@ -217,7 +184,7 @@ export class Subscriber {
    * next attempt. Ignored after the first acknowledgement.
    */
   failedBefore(failure: ApplyFailure | undefined): void {
-    if (failure === undefined || this.#hasAcknowledged) return;
+    if (failure === undefined || this.hasAcknowledged) return;
     this.#error = errorText(failure.Error);
     this.#context.updated();
   }
@@ -241,10 +208,10 @@ export class Subscriber {
     // A subscriber that was up to date with a newer revision than that of its last batch remains so. It does not have
     // the new batch, even if another view has the same revision.
     const quietRevision = Math.min(this.upToDateRevision, delivery.revision - 1);
-    if (this.#receivedRevision === this.#sentRevision) this.#receivedRevision = quietRevision;
-    if (this.#acknowledgedRevision === this.#sentRevision) this.#acknowledgedRevision = quietRevision;
-    this.#sentRevision = delivery.revision;
-    this.#sentAtMs = nowMs;
+    if (this.#receivedRevision === this.sentRevision) this.#receivedRevision = quietRevision;
+    if (this.#acknowledgedRevision === this.sentRevision) this.#acknowledgedRevision = quietRevision;
+    this.sentRevision = delivery.revision;
+    this.sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
     if (this.#pending.length > maxPending) this.#mergeOldest();
     metrics.sentBytes.inc({ kind: this.kind }, delivery.byteCount);
@@ -258,13 +225,13 @@ export class Subscriber {
     this.#receive(newest);
     this.#context.updated();
     const nowMs = this.#context.now();
-    this.#hasAcknowledged = true;
+    this.hasAcknowledged = true;
     // A revision that was applied after a failure ends the failure.
     if (earlier.length > 0) this.#fail(0, "");
     for (const one of earlier) {
       if (one.applied <= applied) this.#apply(one.applied, nowMs - one.ageMs, undefined);
     }
-    this.#timings = timings ?? this.#timings;
+    this.timings = timings ?? this.timings;
     this.#apply(applied, nowMs - ageMs, timings);
     this.#fail(failed, error);
   }
@@ -289,7 +256,7 @@ export class Subscriber {
     // A subscriber that has resumed may acknowledge again a revision that it applied before this stream.
     if (count > 0 && sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
     this.#acknowledgedRevision = applied;
-    this.#appliedAtMs = atMs;
+    this.appliedAtMs = atMs;
     this.#receivedCount = Math.max(0, this.#receivedCount - count);
     for (const batch of this.#pending.splice(0, count)) {
       for (const follower of followers) follower.applied?.(this, batch, atMs, timings);
@@ -324,15 +291,14 @@ export class Subscriber {
   }
 
   #mustBeSent(revision: number, field: string): void {
-    if (revision <= this.#sentRevision) return;
+    if (revision <= this.sentRevision) return;
     throw new ConnectError(
-      `${field} names revision ${revision}, but the last revision sent is ${this.#sentRevision}`,
+      `${field} names revision ${revision}, but the last revision sent is ${this.sentRevision}`,
       Code.InvalidArgument,
     );
   }
 }
 
-/** Objects that all subscribers share. */
 interface SubscriberContext {
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];

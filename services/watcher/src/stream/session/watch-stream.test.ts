@@ -30,7 +30,7 @@ function open({ hasRoom = () => true, count = 1, isExtended = false, resumed }: 
   const opened = { written: [] as Frame[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
   const stream = new WatchStream<Projection>({
     subscribers,
-    subscriber: subscribers.add("local", ""),
+    subscriber: subscribers.make("local", "").open(),
     sink: {
       write: (frames: Frame) => {
         opened.written.push(frames);
