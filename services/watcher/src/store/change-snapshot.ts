@@ -1,9 +1,8 @@
-import { isDeepStrictEqual } from "node:util";
 import { compareText } from "@kpng/model/collections.ts";
 import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "@kpng/model/endpoint.ts";
 import { assertNever } from "@kpng/model/narrowing.ts";
 import type { Node } from "@kpng/model/node.ts";
-import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import { serviceKey } from "@kpng/model/service.ts";
 import { reuseSlice, reuseValue } from "@kpng/source/reuse-objects.ts";
 import type { ClusterObjects, ObjectChange } from "@kpng/source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
@@ -14,19 +13,20 @@ import type { Snapshot } from "./snapshot.ts";
 
 /** Returns the snapshot after one change, or `snapshot` itself if no value changed. */
 export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot {
+  const { services, slicesByService, nodes } = snapshot;
   switch (change.kind) {
     case "put-service":
-      return withServices(snapshot, put(snapshot.services, serviceKey(change.service), change.service));
+      return withFields(snapshot, { services: put(services, serviceKey(change.service), change.service) });
     case "delete-service":
-      return withServices(snapshot, snapshot.services.with(change.key, undefined));
+      return withFields(snapshot, { services: services.with(change.key, undefined) });
     case "put-slice":
-      return putSlice(snapshot, change.slice);
+      return withFields(snapshot, { slicesByService: putSlice(slicesByService, change.slice) });
     case "delete-slice":
-      return deleteSlice(snapshot, change.key);
+      return withFields(snapshot, { slicesByService: deleteSlice(slicesByService, change.key) });
     case "put-node":
-      return withNodes(snapshot, put(snapshot.nodes, change.node.name, change.node));
+      return withFields(snapshot, { nodes: put(nodes, change.node.name, change.node) });
     case "delete-node":
-      return withNodes(snapshot, snapshot.nodes.with(change.name, undefined));
+      return withFields(snapshot, { nodes: nodes.with(change.name, undefined) });
     case "set-service-cidrs":
       return replaceObjects(snapshot, { serviceCIDRs: change.serviceCIDRs });
     default:
@@ -37,83 +37,73 @@ export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot 
 /** Returns the snapshot with all objects of the listed kinds replaced, or `snapshot` itself if nothing changed. */
 export function replaceObjects(snapshot: Snapshot, objects: ClusterObjects): Snapshot {
   const { services, slices, nodes, serviceCIDRs } = objects;
-  let next = snapshot;
-  if (services !== undefined) next = withServices(next, replaceAll(next.services, services, serviceKey));
-  if (slices !== undefined) next = replaceSlices(next, slices);
-  if (nodes !== undefined) next = withNodes(next, replaceAll(next.nodes, nodes, nameOf));
-  if (serviceCIDRs !== undefined && !isDeepStrictEqual(serviceCIDRs, next.serviceCIDRs)) {
-    next = { ...next, serviceCIDRs };
-  }
-  return next;
+  const groups = slices && Map.groupBy(slices, serviceKeyOfSlice);
+  for (const group of groups?.values() ?? []) group.sort(byName);
+  return withFields(snapshot, {
+    ...(services && { services: replaceAll(snapshot.services, keyed(services, serviceKey), reuseValue) }),
+    ...(groups && { slicesByService: replaceAll(snapshot.slicesByService, groups, reuseSlices) }),
+    ...(nodes && { nodes: replaceAll(snapshot.nodes, keyed(nodes, nameOf), reuseValue) }),
+    ...(serviceCIDRs && { serviceCIDRs: reuseValue(snapshot.serviceCIDRs, serviceCIDRs) }),
+  });
+}
+
+type Fields = Pick<Snapshot, "services" | "slicesByService" | "nodes" | "serviceCIDRs">;
+
+function withFields(before: Snapshot, fields: Partial<Fields>): Snapshot {
+  const next = { ...before, ...fields };
+  const isSame =
+    next.services === before.services &&
+    next.slicesByService === before.slicesByService &&
+    next.nodes === before.nodes &&
+    next.serviceCIDRs === before.serviceCIDRs;
+  return isSame ? before : next;
 }
 
 function put<V>(map: ShardedMap<V>, key: string, value: V): ShardedMap<V> {
-  const old = map.get(key);
-  return reuseValue(old, value) === old ? map : map.with(key, value);
+  return map.with(key, reuseValue(map.get(key), value));
 }
 
-function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
-  const service = serviceKeyOfSlice(slice);
-  const before = snapshot.slicesByService.get(service) ?? [];
-  const old = before.find((other) => other.name === slice.name);
-  const next = reuseSlice(old, slice);
-  if (next === old) return snapshot;
-  const others = before.filter((other) => other !== old);
-  return withSlices(snapshot, service, [...others, next].sort(byName));
+function putSlice(map: Fields["slicesByService"], slice: EndpointSlice): Fields["slicesByService"] {
+  const key = serviceKeyOfSlice(slice);
+  const before = map.get(key) ?? [];
+  const others = before.filter(({ name }) => name !== slice.name);
+  return map.with(key, reuseSlices(before, [...others, slice].sort(byName)));
 }
 
-function deleteSlice(snapshot: Snapshot, key: SliceKey): Snapshot {
-  const service = key.slice(0, key.lastIndexOf("/")) as ServiceKey;
-  const before = snapshot.slicesByService.get(service) ?? [];
+function deleteSlice(map: Fields["slicesByService"], key: SliceKey): Fields["slicesByService"] {
+  const service = key.slice(0, key.lastIndexOf("/"));
+  const before = map.get(service) ?? [];
   const others = before.filter((slice) => sliceKey(slice) !== key);
-  return others.length === before.length ? snapshot : withSlices(snapshot, service, others);
-}
-
-function withSlices(snapshot: Snapshot, service: ServiceKey, slices: readonly EndpointSlice[]): Snapshot {
-  const value = slices.length === 0 ? undefined : slices;
-  return { ...snapshot, slicesByService: snapshot.slicesByService.with(service, value) };
-}
-
-function withServices(snapshot: Snapshot, services: Snapshot["services"]): Snapshot {
-  return services === snapshot.services ? snapshot : { ...snapshot, services };
-}
-
-function withNodes(snapshot: Snapshot, nodes: Snapshot["nodes"]): Snapshot {
-  return nodes === snapshot.nodes ? snapshot : { ...snapshot, nodes };
-}
-
-function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Snapshot {
-  const before = snapshot.slicesByService;
-  const groups = Map.groupBy(slices, serviceKeyOfSlice);
-  let isSame = groups.size === before.size;
-  const entries = [...groups].map(([key, group]) => {
-    const old = before.get(key) ?? [];
-    const value = reuseSlices(old, group.sort(byName));
-    isSame &&= value === old;
-    return [key, value] as const;
-  });
-  return isSame ? snapshot : { ...snapshot, slicesByService: ShardedMap.from(entries) };
+  if (others.length === before.length) return map;
+  return map.with(service, others.length === 0 ? undefined : others);
 }
 
 /** Returns `old` itself if all slices of a Service are unchanged. Both lists are sorted by name. */
-function reuseSlices(old: readonly EndpointSlice[], slices: readonly EndpointSlice[]): readonly EndpointSlice[] {
+function reuseSlices(old: readonly EndpointSlice[] = [], slices: readonly EndpointSlice[]): readonly EndpointSlice[] {
   const oldByName = new Map(old.map((slice) => [slice.name, slice]));
   const reused = slices.map((slice) => reuseSlice(oldByName.get(slice.name), slice));
   return reused.length === old.length && reused.every((slice, index) => slice === old[index]) ? old : reused;
 }
 
-/** Returns a map of `values` that shares unchanged values with `map`, or `map` itself if all are unchanged. */
-function replaceAll<V>(map: ShardedMap<V>, values: readonly V[], keyOf: (value: V) => string): ShardedMap<V> {
+/** Returns a map of `entries` that shares unchanged values with `map`, or `map` itself if all are unchanged. */
+function replaceAll<V>(
+  map: ShardedMap<V>,
+  entries: Iterable<readonly [string, V]>,
+  reuse: (old: V | undefined, value: V) => V,
+): ShardedMap<V> {
   let isSame = true;
-  const entries = values.map((value) => {
-    const key = keyOf(value);
+  const reused = Iterator.from(entries).map(([key, value]) => {
     const old = map.get(key);
-    const reused = reuseValue(old, value);
-    isSame &&= reused === old;
-    return [key, reused] as const;
+    const kept = reuse(old, value);
+    isSame &&= kept === old;
+    return [key, kept] as const;
   });
-  const next = ShardedMap.from(entries);
+  const next = ShardedMap.from(reused);
   return isSame && next.size === map.size ? map : next;
+}
+
+function keyed<V>(values: readonly V[], keyOf: (value: V) => string): Iterable<readonly [string, V]> {
+  return values.values().map((value) => [keyOf(value), value] as const);
 }
 
 function nameOf({ name }: Node): string {

@@ -26,21 +26,14 @@ export class ShardedMap<V> {
   }
 
   static from<V>(entries: Iterable<readonly [string, V]>): ShardedMap<V> {
-    const shards = Array.from({ length: shardCount }, () => new Map<string, V>());
-    let size = 0;
-    for (const [key, value] of entries) {
-      const shard = shards[shardOf(key)] as Map<string, V>;
-      if (!shard.has(key)) size += 1;
-      shard.set(key, value);
-    }
-    return new ShardedMap(shards, size);
+    return ShardedMap.empty<V>().withAll(entries);
   }
 
   get(key: string): V | undefined {
     return this.#shards[shardOf(key)]?.get(key);
   }
 
-  /** Returns a map with `value` at `key`, or without `key` if `value` is undefined. */
+  /** Returns a map with `value` at `key`, or without `key` if `value` is undefined; the map itself if nothing changes. */
   with(key: string, value: V | undefined): ShardedMap<V> {
     return this.withAll([[key, value]]);
   }
@@ -52,13 +45,14 @@ export class ShardedMap<V> {
     for (const [key, value] of entries) {
       const index = shardOf(key);
       const shard = shards[index] as ReadonlyMap<string, V>;
-      const had = shard.has(key);
-      if (value === undefined && !had) continue;
+      const old = shard.get(key);
+      if (value === old) continue;
       const copy = shard === this.#shards[index] ? new Map(shard) : (shard as Map<string, V>);
       if (value === undefined) copy.delete(key);
       else copy.set(key, value);
       shards[index] = copy;
-      size += value === undefined ? -1 : had ? 0 : 1;
+      if (value === undefined) size -= 1;
+      else if (old === undefined) size += 1;
     }
     return shards.every((shard, index) => shard === this.#shards[index]) ? this : new ShardedMap(shards, size);
   }
