@@ -14,7 +14,7 @@ import type { Item, Order } from "../../items/item.ts";
 import { deletedItems, diffItems, sortByPath } from "../../items/service-items.ts";
 import { changedServices } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
-import { type Changes, joinFrames, noChanges, type Projection, pause } from "./projection.ts";
+import { joinFrames, noChanges, type Projection, pause } from "./projection.ts";
 
 /**
  * The state of the whole cluster, for relays (watchers whose source is this watcher). KPNG's relays ignore proxy names,
@@ -24,15 +24,12 @@ import { type Changes, joinFrames, noChanges, type Projection, pause } from "./p
  * difference, to recognize an empty batch.
  */
 export function globalProjection(request: GlobalRequest): Projection {
-  const between = (before: Snapshot, snapshot: Snapshot): Changes => {
-    const frames = () => changedFrames(before, snapshot, request);
-    if (frames().find((frame) => frame !== pause) === undefined) return noChanges;
-    return { isEmpty: false, frames: () => joinFrames(frames()) };
-  };
   return {
-    // This counts as not empty, because a stream begins with it.
-    whole: (snapshot) => ({ ...between(emptySnapshot, snapshot), isEmpty: false }),
-    between,
+    whole: (snapshot) => joinFrames(changedFrames(emptySnapshot, snapshot, request)),
+    between(before, snapshot) {
+      const isEmpty = changedFrames(before, snapshot, request).every((frame) => frame === pause);
+      return isEmpty ? noChanges : joinFrames(changedFrames(before, snapshot, request));
+    },
   };
 }
 

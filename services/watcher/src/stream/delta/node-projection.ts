@@ -15,7 +15,7 @@ import { Between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classIndex } from "./class-index.ts";
 import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
-import { type Changes, changesOf, joinFrames, noChanges, type Projection } from "./projection.ts";
+import { type Changes, joinFrames, noChanges, type Projection } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
 import { wholeView } from "./whole-view.ts";
 
@@ -37,23 +37,18 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);
   const digest = new OverlaysDigest();
   const resetDigest =
-    (snapshot: Snapshot, target: ViewTarget) =>
+    (snapshot: Snapshot) =>
     (overlays: readonly Overlay[]): void => {
-      if (request.isExtended) digest.reset(snapshot, target, overlays);
+      if (request.isExtended) digest.reset(snapshot, overlays);
     };
-  const whole = (snapshot: Snapshot): Changes => {
-    const target = targets.at(snapshot);
-    return wholeView(snapshot, target, resetDigest(snapshot, target));
-  };
+  const whole = (snapshot: Snapshot): Changes => wholeView(snapshot, targets.at(snapshot), resetDigest(snapshot));
   return {
     whole,
-    resume(snapshot, clientDigests) {
-      const target = targets.at(snapshot);
-      return resumeView(snapshot, target, clientDigests, resetDigest(snapshot, target));
-    },
+    resume: (snapshot, clientDigests) =>
+      resumeView(snapshot, targets.at(snapshot), clientDigests, resetDigest(snapshot)),
     between(before, snapshot) {
       const [old, target] = [targets.at(before), targets.at(snapshot)];
-      if (old !== target) return { isEmpty: false, frames: () => afterReset(whole(snapshot)) };
+      if (old !== target) return afterReset(whole(snapshot));
       const shared = classChanges(before, snapshot, target.viewClass);
       const overlays = overlayDiffs(before, snapshot, target, shared);
       digest.advance(before, snapshot, overlays);
@@ -66,9 +61,9 @@ export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   };
 }
 
-function* afterReset({ frames }: Changes): Iterable<Frame> {
+function* afterReset(changes: Changes): Iterable<Frame> {
   yield resetFrame;
-  yield* frames();
+  yield* changes;
 }
 
 /** The change of one overlay between two snapshots. */
@@ -120,19 +115,17 @@ function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): 
  * *Cost:* O(1) unless the node's overlays changed; then proportional to the items of their Services that changed.
  */
 function nodeChanges(shared: ClassChanges, overlays: readonly OverlayDiff[], takesBatches = false): Changes {
-  const changes = takesBatches ? shared.packed : shared.changes;
+  const changes = takesBatches ? shared.packed() : shared.changes;
   if (overlays.length === 0) return changes;
   if (changes !== shared.changes) {
     // The changes of the class are compressed.
     const corrections = overlays.flatMap((diff) => [...correctionsOf(diff)]);
-    return corrections.length === 0
-      ? changes
-      : { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(corrections)] };
+    return corrections.length === 0 ? changes : [...changes, Buffer.concat(corrections)];
   }
   const diffs = new Map(shared.diffs);
   for (const diff of overlays) diffs.set(diff.key, nodeDiff(diff, shared.diffs.get(diff.key)));
   const frames = framesOf([...diffs.values()]);
-  return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => joinFrames(frames) };
+  return frames.length === 0 ? noChanges : joinFrames(frames);
 }
 
 /** Returns the difference between the items of a Service that the node receives before and after. */
@@ -175,26 +168,16 @@ function isUnchanged(old: Item | undefined, now: Item | undefined): boolean {
 /** The digest of all items in the overlays of one node, which follows the snapshots. */
 class OverlaysDigest {
   #snapshot: Snapshot | undefined;
-  #target: ViewTarget | undefined;
   #digest = 0n;
 
-  /**
-   * Returns the digest for a snapshot. *Cost:* proportional to the node's own endpoints of the Services that changed,
-   * or to all of its own endpoints if the target changed.
-   */
+  /** Returns the digest for a snapshot. *Cost:* nothing if it is known, otherwise a pass over the node's own endpoints. */
   at(snapshot: Snapshot, target: ViewTarget): bigint {
-    const before = this.#snapshot;
-    if (before === undefined || this.#target !== target) this.reset(snapshot, target, overlaysOf(snapshot, target));
-    else if (before !== snapshot) {
-      const shared = classChanges(before, snapshot, target.viewClass);
-      this.advance(before, snapshot, overlayDiffs(before, snapshot, target, shared));
-    }
+    if (this.#snapshot !== snapshot) this.reset(snapshot, overlaysOf(snapshot, target));
     return this.#digest;
   }
 
-  reset(snapshot: Snapshot, target: ViewTarget, overlays: readonly Overlay[]): void {
+  reset(snapshot: Snapshot, overlays: readonly Overlay[]): void {
     this.#snapshot = snapshot;
-    this.#target = target;
     this.#digest = overlays.reduce(
       (digest, { removed, added }) => toggleDigests(toggleDigests(digest, removed), added),
       0n,
@@ -216,9 +199,9 @@ interface ClassChanges {
   /** Differences by Service key. */
   readonly diffs: ReadonlyMap<string, ItemsDiff>;
   /** All operations in one frame. */
-  readonly changes: Changes;
-  /** The same operations as compressed batches; equal to {@link changes} if they are short. */
-  readonly packed: Changes;
+  readonly changes: readonly Frame[];
+  /** Returns the same operations as compressed batches; {@link changes} if they are short. */
+  packed(): readonly Frame[];
 }
 
 /**
@@ -257,14 +240,15 @@ const minPackedBytes = 16 * 1024;
 
 function encodeFrames(all: readonly Frame[]): Pick<ClassChanges, "changes" | "packed"> {
   const bytes = Buffer.concat(all);
-  const changes = changesOf(bytes);
-  if (bytes.length < minPackedBytes) return { changes, packed: changes };
-  let frames: readonly Frame[] | undefined;
-  const pack = (): readonly Frame[] => {
-    frames ??= packFrames(all);
-    return frames;
+  const changes = bytes.length === 0 ? noChanges : [bytes];
+  let packed = bytes.length < minPackedBytes ? changes : undefined;
+  return {
+    changes,
+    packed() {
+      packed ??= packFrames(all);
+      return packed;
+    },
   };
-  return { changes, packed: { isEmpty: false, frames: pack } };
 }
 
 /** Returns the operations in the order of their phases: puts ascend by path, and deletes descend. */

@@ -17,23 +17,15 @@ export interface Projection {
   digest?(snapshot: Snapshot): bigint;
 }
 
-/** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
-export interface Changes {
-  readonly isEmpty: boolean;
-  /**
-   * Returns the frames, which are encoded while they are read, so that a whole view is never in memory at one time. At
-   * each {@link pause}, other work may run first.
-   */
-  frames(): Iterable<Frame>;
-}
+/**
+ * The operations of a batch, without its sync marker. They are encoded while they are read, once, so that a whole view is
+ * never in memory at one time. At each {@link pause}, other work may run first. Subscribers with equal operations share
+ * the frames.
+ */
+export type Changes = Iterable<Frame>;
 
-/** Changes that are encoded in one frame. */
-export function changesOf(frame: Frame): Changes {
-  return frame.length === 0 ? noChanges : { isEmpty: false, frames: () => [frame] };
-}
-
-/** The changes between two equal views. */
-export const noChanges: Changes = { isEmpty: true, frames: () => [] };
+/** The changes between two equal views. It is recognized by identity. */
+export const noChanges: readonly Frame[] = [];
 
 /** Yielded by work that has not yet produced anything to write. It is recognized by identity, not by its length. */
 export const pause: Frame = Buffer.alloc(0);

@@ -1,16 +1,15 @@
 import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
-import { keepFrame } from "../../items/frames.ts";
+import { type Frame, keepFrame } from "../../items/frames.ts";
 import { digestOf } from "../../items/item.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classIndex, indexWithPauses } from "./class-index.ts";
 import { deleteFrameOf } from "./encoded-ops.ts";
-import type { Changes } from "./projection.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**
- * Returns the first batch of a node that reconnects and sends the digests of the view that it holds.
+ * Yields the first batch of a node that reconnects and sends the digests of the view that it holds.
  *
  * A view's items are distributed over 1 024 buckets by the hash of their paths. The node sends the digest of each
  * bucket (8 KiB in all). The watcher compares these digests with those of the node's current view. It answers with
@@ -28,44 +27,39 @@ import { wholeView } from "./whole-view.ts";
  * changes of each bucket would shorten the batches (3 instead of 211 KiB after 100 missed changes), but 1 000 nodes
  * would take just as long to resume, and a fresh replica, where most nodes resume, has nothing to remember.
  *
- * Calls `onOverlays` with the node's overlays when the first frame is read. *Cost:* proportional to the node's own
+ * Calls `onOverlays` with the node's overlays. *Cost:* proportional to the node's own
  * endpoints and to the buckets that differ.
  */
-export function resumeView(
+export function* resumeView(
   snapshot: Snapshot,
   target: ViewTarget,
   clientDigests: BucketDigests,
   onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
-): Changes {
-  return {
-    isEmpty: false,
-    *frames() {
-      yield* indexWithPauses(snapshot, target.viewClass);
-      const overlays = overlaysOf(snapshot, target);
-      onOverlays(overlays);
-      const missing = new Set(viewBuckets(snapshot, target, overlays).differing(clientDigests));
-      if (missing.size > maxMissingShare * bucketCount) {
-        yield keepFrame(encodeBuckets(() => false));
-        yield* wholeView(snapshot, target).frames();
-        return;
-      }
-      yield keepFrame(encodeBuckets((bucket) => !missing.has(bucket)));
-      const buckets = classIndex(snapshot, target.viewClass).buckets.filter((_, number) => missing.has(number));
-      // All Services come first, because an endpoint needs its Service.
-      for (const { services } of buckets) if (services.length > 0) yield services;
-      for (const bucket of buckets) {
-        const endpoints = target.request.takesBatches ? bucket.endpoints : bucket.plainEndpoints;
-        if (endpoints.length > 0) yield endpoints;
-      }
-      const added = overlays.flatMap((overlay) => overlay.added).filter((item) => missing.has(digestOf(item).bucket));
-      const replaced = new Set(added.map(({ path }) => path));
-      const deleted = overlays
-        .flatMap(({ removed }) => removed)
-        .filter((item) => missing.has(digestOf(item).bucket) && !replaced.has(item.path));
-      const corrections = [...deleted.map(deleteFrameOf), ...added.map(({ frame }) => frame)];
-      if (corrections.length > 0) yield Buffer.concat(corrections);
-    },
-  };
+): Generator<Frame, void> {
+  yield* indexWithPauses(snapshot, target.viewClass);
+  const overlays = overlaysOf(snapshot, target);
+  onOverlays(overlays);
+  const missing = new Set(viewBuckets(snapshot, target, overlays).differing(clientDigests));
+  if (missing.size > maxMissingShare * bucketCount) {
+    yield keepFrame(encodeBuckets(() => false));
+    yield* wholeView(snapshot, target);
+    return;
+  }
+  yield keepFrame(encodeBuckets((bucket) => !missing.has(bucket)));
+  const buckets = classIndex(snapshot, target.viewClass).buckets.filter((_, number) => missing.has(number));
+  // All Services come first, because an endpoint needs its Service.
+  for (const { services } of buckets) if (services.length > 0) yield services;
+  for (const bucket of buckets) {
+    const endpoints = target.request.takesBatches ? bucket.endpoints : bucket.plainEndpoints;
+    if (endpoints.length > 0) yield endpoints;
+  }
+  const added = overlays.flatMap((overlay) => overlay.added).filter((item) => missing.has(digestOf(item).bucket));
+  const replaced = new Set(added.map(({ path }) => path));
+  const deleted = overlays
+    .flatMap(({ removed }) => removed)
+    .filter((item) => missing.has(digestOf(item).bucket) && !replaced.has(item.path));
+  const corrections = [...deleted.map(deleteFrameOf), ...added.map(({ frame }) => frame)];
+  if (corrections.length > 0) yield Buffer.concat(corrections);
 }
 
 /** Maximum share of the buckets that a node may lack. Beyond it, the whole view is shorter. */

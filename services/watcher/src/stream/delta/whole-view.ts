@@ -10,46 +10,41 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import { sameZone } from "../../view/class-choice.ts";
 import { encodeWithPauses, indexWithPauses, statesWithPauses } from "./class-index.ts";
 import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
-import { type Changes, withPauses } from "./projection.ts";
+import { withPauses } from "./projection.ts";
 
 /**
- * Returns a whole view, which consists of the chunks of Services that a class shares and the overlays of the node. For
+ * Yields a whole view, which consists of the chunks of Services that a class shares and the overlays of the node. For
  * a subscriber that understands batches, the chunks are compressed, and the operations of the overlays follow them.
- * Calls `onOverlays` with these overlays when the first frame is read.
+ * Calls `onOverlays` with these overlays.
  *
  * *Cost:* proportional to the node's own endpoints. Chunks are encoded once, and again when one of their Services
  * changes.
  */
-export function wholeView(
+export function* wholeView(
   snapshot: Snapshot,
   target: ViewTarget,
   onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
-): Changes {
+): Generator<Frame, void> {
   const { viewClass, request } = target;
-  return {
-    isEmpty: false,
-    *frames() {
-      yield* statesWithPauses(snapshot);
-      yield* withPauses(serviceChunks.steps(snapshot));
-      // Otherwise, `overlaysOf` would encode all Services with own endpoints in one piece.
-      const states = serviceStates.at(snapshot);
-      const ownStates = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
-      yield* encodeWithPauses(
-        ownStates.filter((state) => state !== undefined),
-        viewClass,
-      );
-      const overlays = overlaysOf(snapshot, target);
-      onOverlays(overlays);
-      const added = overlays.flatMap((overlay) => overlay.added);
-      for (const { section, frame } of added) if (section === nodeSection) yield frame;
-      if (request.takesBatches) {
-        yield* packedFrames(snapshot, viewClass);
-        yield* corrections(overlays);
-      } else yield* plainFrames(snapshot, target, overlays);
-      // The sync marker needs the digest of the class.
-      if (viewClass.isExtended) yield* indexWithPauses(snapshot, viewClass);
-    },
-  };
+  yield* statesWithPauses(snapshot);
+  yield* withPauses(serviceChunks.steps(snapshot));
+  // Otherwise, `overlaysOf` would encode all Services with own endpoints in one piece.
+  const states = serviceStates.at(snapshot);
+  const ownStates = [...ownServices(snapshot, target.node.name)].map((key) => states.get(key));
+  yield* encodeWithPauses(
+    ownStates.filter((state) => state !== undefined),
+    viewClass,
+  );
+  const overlays = overlaysOf(snapshot, target);
+  onOverlays(overlays);
+  const added = overlays.flatMap((overlay) => overlay.added);
+  for (const { section, frame } of added) if (section === nodeSection) yield frame;
+  if (request.takesBatches) {
+    yield* packedFrames(snapshot, viewClass);
+    yield* corrections(overlays);
+  } else yield* plainFrames(snapshot, target, overlays);
+  // The sync marker needs the digest of the class.
+  if (viewClass.isExtended) yield* indexWithPauses(snapshot, viewClass);
 }
 
 /** The sections of a view in KPNG's order. */

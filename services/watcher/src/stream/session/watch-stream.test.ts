@@ -43,7 +43,7 @@ function open({ hasRoom = () => true, count = 1, isExtended = false, resumed }: 
     },
     read: (projection) => ({
       ...{ projection, isExtended, count, received: undefined },
-      resume: projection === resumed ? () => ({ isEmpty: false, frames: () => [Buffer.alloc(100)] }) : undefined,
+      resume: projection === resumed ? () => [Buffer.alloc(100)] : undefined,
     }),
   });
   onTestFinished(() => stream.close());
@@ -57,7 +57,7 @@ const change = (): void => store.apply([{ kind: "put-node", node: node(`n${store
 function revisions(make: () => void = () => undefined): Projection {
   const changes = () => {
     make();
-    return { isEmpty: false, frames: () => [Buffer.alloc(10)] };
+    return [Buffer.alloc(10)];
   };
   return { whole: changes, between: changes };
 }
@@ -65,7 +65,7 @@ function revisions(make: () => void = () => undefined): Projection {
 /** A projection whose whole view has three large frames. */
 function largeView(): Projection {
   const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
-  return { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };
+  return { ...revisions(), whole: () => pieces };
 }
 
 /** Waits until the streams have used a turn of the event loop. */
@@ -233,7 +233,7 @@ describe("a stream", () => {
     const shared = Buffer.alloc(20_000);
     const view: Projection = {
       ...revisions(),
-      between: () => ({ isEmpty: false, only: shared, frames: () => [shared] }),
+      between: () => [shared],
       ...(digest === undefined ? {} : { digest: () => digest }),
     };
     const { stream, written } = open({ count: 2, isExtended: digest !== undefined });

@@ -1,7 +1,7 @@
 import { ConnectError } from "@connectrpc/connect";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { type Changes, type Projection, pause } from "../delta/projection.ts";
+import { type Changes, noChanges, type Projection, pause } from "../delta/projection.ts";
 import { type Batch, syncMarker } from "./marker.ts";
 import type { Rounds } from "./rounds.ts";
 import type { Scheduler } from "./scheduler.ts";
@@ -219,7 +219,7 @@ export class WatchStream<Request> {
       this.#projection = projection;
       this.#snapshot = snapshot;
       // The first batch of a view is sent even if the view is empty, because the client waits for its marker.
-      if (before !== undefined && changes.isEmpty) {
+      if (before !== undefined && changes === noChanges) {
         this.#options.subscriber.skipped(snapshot.revision);
         if (this.#nextRequest === undefined) {
           this.#await();
@@ -233,7 +233,7 @@ export class WatchStream<Request> {
       this.#batch = { snapshot, before };
       this.#state = "writing";
       this.#byteCount = 0;
-      this.#frames = changes.frames()[Symbol.iterator]();
+      this.#frames = changes[Symbol.iterator]();
       this.#writeNext();
     } catch (error) {
       this.#end(ConnectError.from(error));
