@@ -2,8 +2,7 @@ import { zstdDecompressSync } from "node:zlib";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
-import { packFrames } from "../stream/delta/encoded-ops.ts";
-import { deleteFrame, messageIn, setFrame, valueIn } from "./frames.ts";
+import { deleteFrame, messageIn, packFrames, setFrame, valueIn } from "./frames.ts";
 
 // Lengths around which the encoding of the length itself grows. No item is empty: each contains its name.
 const lengths = [1, 100, 127, 128, 150, 16_383, 16_384, 2_097_151, 2_097_152];

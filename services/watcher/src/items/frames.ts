@@ -1,3 +1,4 @@
+import { constants, zstdCompressSync } from "node:zlib";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import {
@@ -7,6 +8,7 @@ import {
   KeepOpSchema,
   type OpItem,
   OpItemSchema,
+  OpItemsSchema,
   RefSchema,
   type Set as SetName,
   ValueSchema,
@@ -26,6 +28,7 @@ export const frameHeaderBytes = 5;
 const opTags = tagsOf(OpItemSchema);
 const valueTags = tagsOf(ValueSchema);
 const refTags = tagsOf(RefSchema);
+const itemsTags = tagsOf(OpItemsSchema);
 
 const writer = new MessageWriter();
 
@@ -60,17 +63,47 @@ export function keepFrame(buckets: Uint8Array): Frame {
   return opFrame({ case: "Keep", value: create(KeepOpSchema, { Buckets: buckets }) });
 }
 
-/** Returns many operations in one message. `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
-export function batchFrame(items: Uint8Array, size: number): Frame {
-  return opFrame({
-    case: "Batch",
-    value: create(BatchOpSchema, { Encoding: Encoding.Zstd, Items: items, Size: size }),
-  });
-}
-
 /** Returns the sync marker that ends a batch; without fields, it is KPNG's empty marker. */
 export function syncFrame(fields: MessageInitShape<typeof EmptyOpSchema> = {}): Frame {
   return opFrame({ case: "Sync", value: create(EmptyOpSchema, fields) });
+}
+
+/**
+ * Compresses operations into a few batches; see OpItem.Batch. Each frame holds one operation. Used for operations that
+ * many subscribers share. *Cost:* about 5 ms for 1 MB.
+ */
+export function packFrames(frames: readonly Frame[]): readonly Frame[] {
+  const batches: Frame[] = [];
+  let items: Frame[] = [];
+  let length = 0;
+  for (const frame of frames) {
+    if (items.length > 0 && length + frame.length > maxBatchBytes) {
+      batches.push(packed(items));
+      [items, length] = [[], 0];
+    }
+    items.push(frame);
+    length += frame.length;
+  }
+  if (items.length > 0) batches.push(packed(items));
+  return batches;
+}
+
+/**
+ * Maximum size of the operations in one batch before compression, in bytes; a single larger operation gets its own
+ * batch. Larger batches would save little more, and would block the thread for longer.
+ */
+const maxBatchBytes = 512 * 1024;
+
+/** Highest compression level that takes less than a millisecond for 100 KB. */
+const zstdOptions = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
+
+function packed(frames: readonly Frame[]): Frame {
+  writer.begin();
+  for (const frame of frames) writer.message(itemsTags.Items, messageIn(frame));
+  const bytes = writer.finish();
+  const Items = zstdCompressSync(bytes, zstdOptions);
+  const value = create(BatchOpSchema, { Encoding: Encoding.Zstd, Items, Size: bytes.length });
+  return opFrame({ case: "Batch", value });
 }
 
 export function messageIn(frame: Frame): Uint8Array {

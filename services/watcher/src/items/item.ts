@@ -4,7 +4,7 @@ import { type ItemDigest, itemDigest } from "@kpng/model/wire/digest.ts";
 import { encodeNode } from "@kpng/model/wire/local-message.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { makeViewNode } from "../view/service-view.ts";
-import { type Frame, setFrame, valueIn } from "./frames.ts";
+import { deleteFrame, type Frame, setFrame, valueIn } from "./frames.ts";
 
 /** One object of a view as streams carry it: an encoded Service, endpoint or node. */
 export interface Item {
@@ -54,6 +54,10 @@ export const nodeViewOrder: Order = {
   ],
 };
 
+function setOf(section: number): SetName {
+  return nodeViewOrder.sections[section] ?? SetName.UnknownSet;
+}
+
 /** Returns the item of the node itself, in a list that is empty if the cluster has no such node. */
 export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[] {
   const node = makeViewNode(snapshot, nodeName);
@@ -62,14 +66,18 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
 
 /** Returns an item of a node view. */
 export function makeItem(section: number, path: string, bytes: Uint8Array): Item {
-  const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes);
-  return { section, path, frame, digest: undefined };
+  return { section, path, frame: setFrame(setOf(section), path, bytes), digest: undefined };
+}
+
+/** Returns the operation that deletes an item of a node view. */
+export function deleteFrameOf({ section, path }: Item): Frame {
+  return deleteFrame(setOf(section), path);
 }
 
 /** Returns the digest of an item of a node view, and caches it in the item. */
 export function digestOf(item: Item): ItemDigest {
   const { section, path, frame } = item;
-  item.digest ??= itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
+  item.digest ??= itemDigest(setOf(section), path, valueIn(frame));
   return item.digest;
 }
 

@@ -1,6 +1,6 @@
 import { getOrMake } from "@kpng/model/collections.ts";
 import { BucketDigests, bucketCount } from "@kpng/model/wire/digest.ts";
-import type { Frame } from "../../items/frames.ts";
+import { type Frame, packFrames } from "../../items/frames.ts";
 import { digestOf, type Item, serviceSection } from "../../items/item.ts";
 import { servicesByNode } from "../../items/overlay.ts";
 import { diffItems } from "../../items/service-items.ts";
@@ -8,7 +8,6 @@ import { type ServiceState, serviceAt, serviceStates, sharedItemsAt } from "../.
 import { proxyNames, type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, Derived, type Steps } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
-import { packFrames } from "./encoded-ops.ts";
 import { withPauses } from "./projection.ts";
 
 /** The items of a class whose paths have the same hash modulo {@link bucketCount}, in no particular order. */

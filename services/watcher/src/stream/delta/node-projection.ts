@@ -1,6 +1,6 @@
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
-import { type Frame, resetFrame } from "../../items/frames.ts";
-import { type Item, nodeViewOrder, toggleDigests } from "../../items/item.ts";
+import { type Frame, packFrames, resetFrame } from "../../items/frames.ts";
+import { deleteFrameOf, type Item, nodeViewOrder, toggleDigests } from "../../items/item.ts";
 import { itemAt, nodeOverlay, type Overlay, overlaysOf, serviceOverlay } from "../../items/overlay.ts";
 import { deletedItems, diffItems, findItem, type ItemsDiff, isSameItem, noDiff } from "../../items/service-items.ts";
 import { changedOwners, serviceAt, serviceStates, sharedItemsAt } from "../../items/service-state.ts";
@@ -14,7 +14,6 @@ import {
 import { Between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classIndex } from "./class-index.ts";
-import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import { type Changes, joinFrames, noChanges, type Projection } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
 import { wholeView } from "./whole-view.ts";

@@ -1,11 +1,10 @@
 import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/digest.ts";
 import { type Frame, keepFrame } from "../../items/frames.ts";
-import { digestOf } from "../../items/item.ts";
+import { deleteFrameOf, digestOf } from "../../items/item.ts";
 import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { classIndex, indexWithPauses } from "./class-index.ts";
-import { deleteFrameOf } from "./encoded-ops.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**

@@ -1,6 +1,13 @@
 import { compareText, getOrMake, lowerBound } from "@kpng/model/collections.ts";
-import type { Frame } from "../../items/frames.ts";
-import { anonymousSection, type Item, nodeSection, podSection, serviceSection } from "../../items/item.ts";
+import { type Frame, packFrames } from "../../items/frames.ts";
+import {
+  anonymousSection,
+  deleteFrameOf,
+  type Item,
+  nodeSection,
+  podSection,
+  serviceSection,
+} from "../../items/item.ts";
 import { type Overlay, overlaysOf, ownServices } from "../../items/overlay.ts";
 import { editItems } from "../../items/service-items.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
@@ -9,7 +16,6 @@ import { changedServices, Derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { sameZone } from "../../view/class-choice.ts";
 import { encodeWithPauses, indexWithPauses, statesWithPauses } from "./class-index.ts";
-import { deleteFrameOf, packFrames } from "./encoded-ops.ts";
 import { withPauses } from "./projection.ts";
 
 /**
