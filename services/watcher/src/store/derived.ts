@@ -1,4 +1,3 @@
-import { getOrMake } from "@kpng/model/collections.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
@@ -131,48 +130,31 @@ function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown>
   return values;
 }
 
-/**
- * Maximum number of target snapshots for which a {@link Between} keeps values: the newest one, and a few that slower
- * subscribers need.
- */
-const maxTargets = 4;
+/** Maximum number of pairs for which a {@link Between} keeps values: the pair of this round, and a few of laggards. */
+const maxPairs = 8;
 
 /**
- * Maximum number of start snapshots per target. All subscribers that keep up share one start, and each subscriber that
- * lags has its own.
- */
-const maxStarts = 16;
-
-/**
- * A value that is computed from a pair of snapshots. Subscribers that keep up all request the same pair, which is
- * therefore looked up first. The value must not depend on who requests it: only the first request's `context` is used.
- * *Bound:* {@link maxTargets} × {@link maxStarts} values, and the snapshots of their pairs.
+ * A value that is computed from a pair of snapshots. Subscribers that keep up all request the same pair. The value must
+ * not depend on who requests it: only the first request's `context` is used.
+ *
+ * *Bound:* the values of the {@link maxPairs} pairs that were requested last, and their snapshots.
  */
 export class Between<T, C = void> {
   readonly #make: (before: Snapshot, snapshot: Snapshot, context: C) => T;
-  #targets: readonly { readonly snapshot: Snapshot; readonly byStart: Map<Snapshot, T> }[] = [];
-  #last: { readonly before: Snapshot; readonly snapshot: Snapshot; readonly value: T } | undefined;
+  /** The last request comes first. */
+  #recent: readonly { readonly before: Snapshot; readonly snapshot: Snapshot; readonly value: T }[] = [];
 
   constructor(make: (before: Snapshot, snapshot: Snapshot, context: C) => T) {
     this.#make = make;
   }
 
   of(before: Snapshot, snapshot: Snapshot, context: C): T {
-    const last = this.#last;
-    if (last !== undefined && last.before === before && last.snapshot === snapshot) return last.value;
-    let target = this.#targets.find((one) => one.snapshot === snapshot);
-    if (target === undefined) {
-      target = { snapshot, byStart: new Map() };
-      this.#targets = [target, ...this.#targets.slice(0, maxTargets - 1)];
+    const found = this.#recent.find((one) => one.before === before && one.snapshot === snapshot);
+    const pair = found ?? { before, snapshot, value: this.#make(before, snapshot, context) };
+    if (pair !== this.#recent[0]) {
+      this.#recent = [pair, ...this.#recent.filter((one) => one !== pair)].slice(0, maxPairs);
     }
-    const { byStart } = target;
-    const value = getOrMake(byStart, before, () => this.#make(before, snapshot, context));
-    if (byStart.size > maxStarts) {
-      const [oldest] = byStart.keys();
-      if (oldest !== undefined) byStart.delete(oldest);
-    }
-    this.#last = { before, snapshot, value };
-    return value;
+    return pair.value;
   }
 }
 

@@ -32,34 +32,26 @@ export interface Batch {
 /** A sync marker that can be encoded with or without the digest of a view. */
 export class Marker {
   readonly frame: Frame;
-  readonly #fields: MarkerFields;
-  /** The encoded marker with {@link placeholder} as its digest, and the offset of the digest. */
-  #template: { readonly bytes: Buffer; readonly digestAt: number } | undefined;
+  /** The encoded marker with {@link placeholder} as its digest. */
+  readonly #template: Buffer;
+  readonly #digestAt: number;
 
-  constructor(fields: MarkerFields) {
+  constructor(fields: MessageInitShape<typeof EmptyOpSchema>) {
     this.frame = syncFrame(fields);
-    this.#fields = fields;
+    this.#template = Buffer.from(syncFrame({ ...fields, Digest: placeholder.readBigUInt64LE() }));
+    this.#digestAt = this.#template.indexOf(placeholder);
   }
 
   /** Returns the marker with a digest, whose length is fixed (fixed64). *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
-    this.#template ??= this.#makeTemplate();
-    const copy = Buffer.from(this.#template.bytes);
-    copy.writeBigUInt64LE(digest, this.#template.digestAt);
+    const copy = Buffer.from(this.#template);
+    copy.writeBigUInt64LE(digest, this.#digestAt);
     return copy;
-  }
-
-  #makeTemplate(): { readonly bytes: Buffer; readonly digestAt: number } {
-    const bytes = Buffer.from(syncFrame({ ...this.#fields, Digest: placeholder }));
-    return { bytes, digestAt: bytes.indexOf(placeholderBytes) };
   }
 }
 
-type MarkerFields = MessageInitShape<typeof EmptyOpSchema>;
-
 /** A digest whose bytes occur in no other field, so that they show the position of the digest in an encoded marker. */
-const placeholder = 0xfedc_ba98_7654_3210n;
-const placeholderBytes = Buffer.from("1032547698badcfe", "hex");
+const placeholder = Buffer.from("1032547698badcfe", "hex");
 
 const plainMarker = new Marker({});
 
