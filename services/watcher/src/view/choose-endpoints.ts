@@ -148,32 +148,16 @@ export function explainChoice<C extends Candidate>(
   return rule === "node-hints" ? "hinted-to-other-nodes" : "hinted-to-other-zones";
 }
 
-/**
- * The reason why an endpoint is in a set, or is not.
- *
- * | reason | in the set | because |
- * |---|---|---|
- * | `ready` | yes | it is ready and, in set "local", on the node |
- * | `hinted-to-node` | yes | its hints name this node |
- * | `hinted-to-zone` | yes | its hints name this node's zone |
- * | `last-resort` | yes | it terminates and still serves, and no endpoint is ready |
- * | `set-not-needed` | no | the Service's policies do not need the set |
- * | `not-ready` | no | it is not ready |
- * | `terminated` | no | it terminates and no longer serves |
- * | `not-on-node` | no | the set is "local" and it runs on another node |
- * | `terminating` | no | it terminates, and other endpoints are ready |
- * | `hinted-to-other-nodes` | no | its hints name other nodes, and other endpoints name this node |
- * | `hinted-to-other-zones` | no | its hints name other zones, and other endpoints name this node's zone |
- */
+/** The reason why an endpoint is in a set (the first four), or is not. */
 export type ChoiceReason =
-  | "ready"
-  | "hinted-to-node"
-  | "hinted-to-zone"
-  | "last-resort"
-  | "set-not-needed"
+  | "ready" // It is ready and, in set "local", on the node.
+  | "hinted-to-node" // Its hints name this node.
+  | "hinted-to-zone" // Its hints name this node's zone.
+  | "last-resort" // It terminates and still serves, and no endpoint is ready.
+  | "set-not-needed" // The Service's policies do not need the set.
   | "not-ready"
-  | "terminated"
-  | "not-on-node"
-  | "terminating"
-  | "hinted-to-other-nodes"
-  | "hinted-to-other-zones";
+  | "terminated" // It terminates and no longer serves.
+  | "not-on-node" // The set is "local" and it runs on another node.
+  | "terminating" // It terminates, and other endpoints are ready.
+  | "hinted-to-other-nodes" // Its hints name other nodes, and other endpoints name this node.
+  | "hinted-to-other-zones"; // Its hints name other zones, and other endpoints name this node's zone.

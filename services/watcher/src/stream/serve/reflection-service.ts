@@ -78,13 +78,6 @@ function descriptors(file: DescFile | undefined, what: string) {
 
 /** Returns the file that defines a type or service, or one of its members (method, field, oneof). */
 function fileOf(symbol: string, registry: Registry): DescFile | undefined {
-  const type = registry.get(symbol);
-  if (type !== undefined) return type.file;
-  const dot = symbol.lastIndexOf(".");
-  const [parent, member] = [symbol.slice(0, Math.max(dot, 0)), symbol.slice(dot + 1)];
-  const owner = registry.get(parent);
-  if (owner?.kind === "service" && owner.methods.some((method) => method.name === member)) return owner.file;
-  if (owner?.kind === "message" && [...owner.fields, ...owner.oneofs].some((one) => one.name === member))
-    return owner.file;
-  return undefined;
+  const owner = registry.get(symbol) ?? registry.get(symbol.slice(0, Math.max(symbol.lastIndexOf("."), 0)));
+  return owner?.file;
 }
