@@ -1,6 +1,5 @@
 import { assertNever, isRecord } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import type { Kind } from "../source.ts";
 
 /** Status and body of a response from the API server. The body is read while it arrives. */
 export interface KubeResponse {
@@ -161,7 +160,6 @@ export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: 
 
 /** A collection of the Kubernetes API that the source lists and watches, for example all Services. */
 export interface Resource {
-  readonly kind: Kind;
   /** Path of the collection across all namespaces, e.g. `/api/v1/services`. */
   readonly path: string;
   /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */

@@ -196,11 +196,8 @@ export type RelistReason = (typeof relistReasons)[number];
 
 const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
 
-/**
- * Starts all series of a kind at 0, because a rate over a series that starts with its first event misses that event.
- */
-export function beginSeries(metrics: SourceMetrics, kind: Kind): void {
-  const { lists, watches, relists, badObjects, badParts } = metrics;
+/** Starts all series of a kind at 0, because a rate over a series that starts with its first event misses that event. */
+export function beginSeries({ lists, watches, relists, badObjects, badParts }: SourceMetrics, kind: Kind): void {
   // "braked" counts the lists whose deletions wait for a second list, which count as "ok", too.
   for (const result of ["ok", ...failureKinds, "braked"]) lists.inc({ kind, result }, 0);
   // "closed" is the regular end of a watch.

@@ -25,7 +25,7 @@ type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } 
  */
 export async function listObjects(
   connection: KubeConnection,
-  resource: Omit<Resource, "kind">,
+  resource: Resource,
   { pageSize = standardPageSize, listSilenceMs = standardSilenceMs }: ListLimits,
   receive: (object: unknown) => void,
   signal: AbortSignal,
@@ -69,7 +69,7 @@ const objectsPerTurn = 50;
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
-  resource: Omit<Resource, "kind">,
+  resource: Resource,
   silenceMs: number | undefined,
   signal: AbortSignal,
 ): Promise<ListResult> {
@@ -88,7 +88,7 @@ interface Page {
 
 async function getPage(
   connection: KubeConnection,
-  { path, resource }: Omit<Resource, "kind">,
+  { path, resource }: Resource,
   { limit, token, silenceMs }: { readonly limit: number; readonly token: unknown; readonly silenceMs: number },
   signal: AbortSignal,
 ): Promise<Page | RequestFailure> {
@@ -139,7 +139,16 @@ export async function watchOnce(
     const lines = (unfinished + decoder.write(chunk)).split("\n");
     unfinished = lines.pop() ?? "";
     if (unfinished.length > maxLineLength) return { ...request, kind: "garbled", message: "line too long" };
-    const { events, failure } = parseEvents(request, lines);
+    const events: WatchEvent[] = [];
+    let failure: RequestFailure | undefined;
+    for (const line of lines) {
+      const event = line === "" ? undefined : parseEvent(request, line);
+      if (event !== undefined && "verb" in event) {
+        failure = event;
+        break;
+      }
+      if (event !== undefined) events.push(event);
+    }
     if (events.length > 0) handler.receive(events, receivedAtMs);
     if (signal.aborted) break;
     if (failure !== undefined) return failure;
@@ -155,7 +164,7 @@ export async function watchOnce(
  */
 const maxLineLength = 16 << 20;
 
-interface WatchRequest extends Omit<Resource, "kind"> {
+interface WatchRequest extends Resource {
   readonly resourceVersion: string;
   /** Number of seconds after which the server ends the watch. */
   readonly timeoutSeconds: number;
@@ -182,18 +191,6 @@ interface WatchHandler {
    * 1970.
    */
   receive(events: readonly WatchEvent[], receivedAtMs: number): void;
-}
-
-/** Parses lines up to and including the first failure. */
-function parseEvents(request: ApiRequest, lines: readonly string[]) {
-  const events: WatchEvent[] = [];
-  for (const line of lines) {
-    if (line === "") continue;
-    const event = parseEvent(request, line);
-    if (event !== undefined && "verb" in event) return { events, failure: event };
-    if (event !== undefined) events.push(event);
-  }
-  return { events, failure: undefined };
 }
 
 /** Parses an event; undefined for an unknown event type, which is ignored. */

@@ -144,18 +144,15 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers } = context;
   const subscriber = subscribers.make("global", peer, isTool(userAgent));
-  const make = (isExtended: boolean): BatchRequest => ({
-    projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
-    isExtended,
-    count: 1,
-    received: undefined,
-  });
-  const [plain, extended] = [make(false), make(true)];
+  let request: BatchRequest | undefined;
   const read = (message: GlobalWatchReq): BatchRequest => {
     checkStateRight(rights);
     subscriber.open();
     subscriber.introduce(message.Subscriber);
-    return message.Features.includes(Feature.Extended) ? extended : plain;
+    const isExtended = message.Features.includes(Feature.Extended);
+    const projection = globalProjection({ isExtended, proxyName: proxyNames.standard });
+    request ??= { projection, isExtended, count: 1, received: undefined };
+    return request;
   };
   return new WatchStream({ subscribers, subscriber, sink, read });
 };

@@ -10,8 +10,9 @@ export function makeStreamMetrics(
   open: () => Iterable<SubscriberState>,
   now: () => number,
 ): StreamMetrics {
+  const count = (holds: (one: SubscriberState) => boolean): number => [...open()].filter(holds).length;
   addGauge(registry, "kpng_subscribers_failing", "Subscribers that could not apply the last batch", () =>
-    count(open(), (one) => one.failure !== undefined),
+    count((one) => one.failure !== undefined),
   );
   const oldestHelp = "Age of the oldest batch that a subscriber has not applied; 0 if all have applied everything";
   addGauge(registry, "kpng_oldest_unapplied_seconds", oldestHelp, () => {
@@ -29,7 +30,7 @@ export function makeStreamMetrics(
       for (const kind of kinds)
         this.set(
           { kind },
-          count(open(), (one) => one.kind === kind),
+          count((one) => one.kind === kind),
         );
     },
   });
@@ -70,9 +71,3 @@ export interface StreamMetrics {
 }
 
 const kinds = ["local", "global"] as const;
-
-function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
-  let total = 0;
-  for (const item of items) if (holds(item)) total++;
-  return total;
-}
