@@ -64,12 +64,6 @@ export class GlobalItems {
     }
   }
 
-  #putEndpoint(path: string, item: SlicedEndpoint): void {
-    const key = sliceOf(path);
-    const slice = this.#touch(key) ?? new Map<string, SlicedEndpoint>();
-    this.#slices.set(key, slice.set(path, item));
-  }
-
   /** *Shape of paths:* `namespace|service||`, `|node||`, `namespace|service|slice|hash`. */
   #delete(set: SetName, path: string): void {
     const [namespace, name] = path.split("|");
@@ -113,7 +107,11 @@ export class GlobalItems {
         break;
       case SetName.GlobalEndpointInfos:
         // KPNG sends each endpoint twice. The path of the copy has no Service name.
-        if (ref.Path.split("|")[1] !== "") this.#putEndpoint(ref.Path, decodeEndpointInfo(bytes));
+        if (ref.Path.split("|")[1] !== "") {
+          const key = sliceOf(ref.Path);
+          const slice = this.#touch(key) ?? new Map<string, SlicedEndpoint>();
+          this.#slices.set(key, slice.set(ref.Path, decodeEndpointInfo(bytes)));
+        }
         break;
       case SetName.GlobalClusterInfos:
         this.#changes.push({ kind: "set-service-cidrs", serviceCIDRs: decodeClusterInfo(bytes) });

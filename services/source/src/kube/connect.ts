@@ -46,7 +46,7 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
     return { ...proof, headers: trimHeaders(proof.headers) };
   }
 
-  async function send({ method, path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
+  async function send(method: string, path: string, body: unknown, signal: AbortSignal): Promise<IncomingMessage> {
     const proof = await credentials();
     const proxyUrl = config.getCurrentCluster()?.proxyUrl;
     const type = method === "PATCH" ? "application/merge-patch+json" : "application/json";
@@ -73,16 +73,16 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
       // If the signal were passed as an option of a plain HTTP request, it would also be bound to the connection, and
       // an abort after the response would destroy the connection while it waits for the next request.
       addAbortSignal(signal, request);
-      request.end(body);
+      request.end(body && JSON.stringify(body));
     });
   }
 
-  async function call(sent: Sent, signal: AbortSignal): Promise<KubeResponse> {
-    let response = await send(sent, signal);
+  async function call(...sent: Parameters<typeof send>): Promise<KubeResponse> {
+    let response = await send(...sent);
     if (response.statusCode === 401) {
       response.resume();
       config = loadConfig(options);
-      response = await send(sent, signal);
+      response = await send(...sent);
     }
     return { status: response.statusCode ?? 0, body: response };
   }
@@ -90,17 +90,11 @@ export function connectKube(options: ConnectOptions = {}): KubeClient {
   return {
     server,
     credentials,
-    get: (path, signal) => call({ method: "GET", path }, signal),
-    post: (path, body, signal) => call({ method: "POST", path, body: JSON.stringify(body) }, signal),
-    send: (method, path, body, signal) => call({ method, path, body: body && JSON.stringify(body) }, signal),
+    get: (path, signal) => call("GET", path, undefined, signal),
+    post: (path, body, signal) => call("POST", path, body, signal),
+    send: call,
     close: () => agent.destroy(),
   };
-}
-
-interface Sent {
-  readonly method: string;
-  readonly path: string;
-  readonly body?: string | undefined;
 }
 
 /** Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within half a minute. */

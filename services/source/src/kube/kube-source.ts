@@ -58,9 +58,8 @@ export function kubeSource(options: KubeSourceOptions): Source {
         const running = reflectors.map((reflector) => reflector.run(either));
         running.push(followCIDRs({ connection, sink, cluster }, either));
         const { currency } = sink;
-        const probe = new ServerProbe(connection, cluster, services, reflectors);
-        const ask = probe.ask.bind(probe);
-        running.push(probeServer({ ask, currency, staleAfterMs, onSilent: () => probe.silent() }, either));
+        const probe = makeServerProbe(connection, cluster, services, reflectors);
+        running.push(probeServer({ ...probe, currency, staleAfterMs }, either));
         await Promise.all(running);
       } finally {
         failed.abort();
@@ -102,57 +101,49 @@ class Cluster {
 }
 
 /**
- * Determines for `probeServer` whether the state equals the API server's. Lists everything again when the server
- * answers after a silence, when its versions have gone back, or when it serves another cluster. The state is behind
- * until these lists are complete and no deletions wait for confirmation.
+ * Returns the callbacks of `probeServer`, which determine whether the state equals the API server's. Everything is listed
+ * again when the server answers after a silence, when its versions have gone back, or when it serves another cluster.
+ * The state is behind until these lists are complete and no deletions wait for confirmation. The probe asks for the
+ * version of `services`.
  *
  * After a silence, watches must not continue, because etcd may have been restored and may since have counted beyond
  * their versions.
  */
-class ServerProbe {
-  readonly #connection: KubeConnection;
-  readonly #cluster: Cluster;
-  /** Its kind is the one whose version the probe asks for. */
-  readonly #services: Reflector;
-  readonly #reflectors: readonly Reflector[];
-  #wasSilent = false;
-
-  constructor(connection: KubeConnection, cluster: Cluster, services: Reflector, reflectors: readonly Reflector[]) {
-    this.#connection = connection;
-    this.#cluster = cluster;
-    this.#services = services;
-    this.#reflectors = reflectors;
-  }
-
-  /** To be called while the server is silent; its next answer then leads to new lists. */
-  silent(): void {
-    this.#wasSilent = true;
-  }
-
-  async ask(limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> {
+function makeServerProbe(
+  connection: KubeConnection,
+  cluster: Cluster,
+  services: Reflector,
+  reflectors: readonly Reflector[],
+) {
+  let wasSilent = false;
+  const ask = async (limitMs: number, signal: AbortSignal): Promise<ProbeAnswer> => {
     // This is read before the request, because events can overtake the answer.
-    const knownVersion = this.#services.resourceVersion ?? "";
-    const end = await currentResourceVersion(this.#connection, serviceCollection, limitMs, signal);
+    const knownVersion = services.resourceVersion ?? "";
+    const end = await currentResourceVersion(connection, serviceCollection, limitMs, signal);
     // Without its first lists, the watcher serves nobody, and readiness already reports them.
-    if (this.#reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
+    if (reflectors.some(({ isListed }) => !isListed)) return { kind: "current" };
     if (end.kind !== "listed") return { kind: "silent", reason: describeFailure(end) };
-    const { id } = this.#cluster;
+    const { id } = cluster;
     // If the server freezes between these two requests, this probe takes longer, and the next one notices.
-    await this.#cluster.identify(limitMs, signal);
+    await cluster.identify(limitMs, signal);
     // Old objects carry the new identity until they are listed again; until then, the answer below is "behind".
-    const isOther = id !== undefined && this.#cluster.id !== id;
-    if (isOlder(end.resourceVersion, knownVersion) || isOther || this.#wasSilent) {
-      for (const reflector of this.#reflectors) reflector.requestList(this.#wasSilent ? "stale" : "went-back");
-      this.#wasSilent = false;
+    const isOther = id !== undefined && cluster.id !== id;
+    if (isOlder(end.resourceVersion, knownVersion) || isOther || wasSilent) {
+      for (const reflector of reflectors) reflector.requestList(wasSilent ? "stale" : "went-back");
+      wasSilent = false;
     }
-    const failure = this.#reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
+    const failure = reflectors.map((reflector) => reflector.failure).find((one) => one !== undefined);
     const reason = failure === undefined ? "" : describeFailure(failure);
-    if (!this.#reflectors.every(({ isCurrent }) => isCurrent)) {
+    if (!reflectors.every(({ isCurrent }) => isCurrent)) {
       return { kind: "behind", reason: `the API server is being listed again${reason === "" ? "" : `: ${reason}`}` };
     }
     // Not "silent": then all kinds would be listed again, every few seconds, at a server that already refuses some.
     return failure === undefined ? { kind: "current" } : { kind: "failing", reason };
-  }
+  };
+  const onSilent = (): void => {
+    wasSilent = true;
+  };
+  return { ask, onSilent };
 }
 
 const serviceCollection = { path: "/api/v1/services", resource: "services" };

@@ -77,7 +77,7 @@ class SimulatedReplica {
   freeze(isFrozen: boolean): void {
     const wasFrozen = this.isFrozen;
     this.isFrozen = isFrozen;
-    // As `ServerProbe` does: after a silence, a watch cannot simply go on.
+    // As the probe of `kubeSource` does: after a silence, a watch cannot simply go on.
     if (wasFrozen) for (const kind of positionKinds) this.list(kind);
   }
 
