@@ -26,10 +26,8 @@ export class Reflector {
   #mustList = false;
   /** True if the connection failed, so that another server with an older state may have replaced this one. */
   #mustCheck = false;
-  /** Ends the wait for the confirming list; set while deletions wait for confirmation. */
-  #confirmation: AbortController | undefined;
-  /** True if deletions have waited long enough, so that the next list confirms or refutes them. */
-  #mayConfirm = false;
+  /** Set while deletions wait. `mayConfirm` is true once they have waited so long that the next list decides. */
+  #held: { mayConfirm: boolean } | undefined;
   #stopWatch: AbortController | undefined;
 
   constructor(options: ReflectorOptions) {
@@ -61,7 +59,6 @@ export class Reflector {
 
   /** Runs until the signal aborts. Rejects only with errors from the sink. */
   async run(signal: AbortSignal): Promise<void> {
-    signal.addEventListener("abort", () => this.#confirmation?.abort(), { once: true });
     while (!signal.aborted) {
       const { resourceVersion: from } = this;
       if (from === undefined || this.#mustList) await this.#list(signal);
@@ -73,7 +70,7 @@ export class Reflector {
   async #list(signal: AbortSignal): Promise<void> {
     const { connection, tracker, resource, report } = this.#options;
     const startedMs = this.#clock.nowMs();
-    const isConfirming = this.#mayConfirm;
+    const isConfirming = this.#held?.mayConfirm === true;
     const isRequested = this.#mustList;
     this.#mustList = false;
     const list = tracker.beginList();
@@ -96,26 +93,21 @@ export class Reflector {
     this.failure = undefined;
     report.listed(objectCount, this.#clock.nowMs() - startedMs);
     if (heldDeletions === undefined) {
-      this.#confirmation?.abort();
-      this.#confirmation = undefined;
-      this.#mayConfirm = false;
+      this.#held = undefined;
       return;
     }
     const { confirmMs = 31_000 } = this.#options;
-    this.#awaitConfirmation(confirmMs);
+    // Other lists before the confirming one decide nothing, and do not prolong the wait.
+    if (this.#held === undefined) {
+      const held = { mayConfirm: false };
+      this.#held = held;
+      void this.#clock.wait(confirmMs, signal).then(() => {
+        if (signal.aborted || this.#held !== held) return;
+        held.mayConfirm = true;
+        this.requestList("braked");
+      });
+    }
     report.deletionsHeld(heldDeletions, confirmMs);
-  }
-
-  /** Requests the confirming list after `confirmMs`. Earlier lists confirm nothing and do not prolong the wait. */
-  #awaitConfirmation(confirmMs: number): void {
-    if (this.#confirmation !== undefined) return;
-    const stop = new AbortController();
-    this.#confirmation = stop;
-    void this.#clock.wait(confirmMs, stop.signal).then(() => {
-      if (stop.signal.aborted) return;
-      this.#mayConfirm = true;
-      this.requestList("braked");
-    });
   }
 
   async #check(current: string, signal: AbortSignal): Promise<void> {
