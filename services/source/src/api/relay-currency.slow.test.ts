@@ -38,7 +38,7 @@ test("a relay refuses an older state of its upstream, and accepts it if nothing 
   const events: string[] = [];
   store.currency.observe(({ kind }) => events.push(kind));
   await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
-  expect(store.position).toMatchObject({ source: "kube", services: 20n });
+  expect(store.snapshot.position).toMatchObject({ source: "kube", services: 20n });
   await first.stop();
   const restored = await serveStore(kubeStore("old", 10n), { listen: [`tcp://${first.address}`] });
   onTestFinished(() => restored.stop());
@@ -62,7 +62,7 @@ test("a relay accepts a replica that listed the same state earlier, and keeps it
   onTestFinished(() => second.stop());
   const syncCount = (): number => lines.filter((line) => line.includes("upstream watcher in sync")).length;
   await expect.poll(syncCount, patient).toBe(2);
-  expect(store.position).toMatchObject({ services: 20n, current: { services: 20n } });
+  expect(store.snapshot.position).toMatchObject({ services: 20n, current: { services: 20n } });
   expect(store.snapshot.revision).toBe(revision);
   expect(await metrics.metrics()).toContain("kpng_source_older_states_accepted_total 0\n");
   replica.apply([{ kind: "put-service", service: service({ name: "new" }) }], kube(21n));
@@ -92,7 +92,7 @@ test("a relay has its upstream's position only together with its state, also whe
   onTestFinished(() => second.stop());
   await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
   show(40n, []);
-  await expect.poll(() => store.position.services, patient).toBe(40n);
+  await expect.poll(() => store.snapshot.position.services, patient).toBe(40n);
   expect(states).toEqual(["20 at 10", "1 at 30", "0 at 40"]);
 });
 

@@ -55,7 +55,7 @@ test("the views through two relays are those of the first watcher, byte for byte
     const mark = origin.snapshot.services.get("ns/mark");
     const relayed = () => second.snapshot.services.get("ns/mark")?.labels.at;
     await expect.poll(relayed, { timeout: 30_000, interval: 1 }).toBe(mark?.labels.at);
-    expect(second.position).toEqual(origin.position);
+    expect(second.snapshot.position).toEqual(origin.snapshot.position);
     expect(viewsOf(second.snapshot), `SEED=${seed}, change ${count}`).toEqual(viewsOf(origin.snapshot));
     expect(second.snapshot.serviceCIDRs).toEqual(origin.snapshot.serviceCIDRs);
     change();

@@ -226,18 +226,9 @@ type NameFilter = (name: string) => boolean;
 
 /**
  * Names of labels and annotations (`--with-node-labels`), as globs: `*` matches any characters, and `?` matches one
- * character.
+ * character. Default none, except {@link defaultNodeLabels}.
  */
-export interface DecodeGlobs {
-  /** Default none. */
-  readonly serviceLabels?: readonly string[] | undefined;
-  /** Default none. */
-  readonly serviceAnnotations?: readonly string[] | undefined;
-  /** Default host name, zone and region. */
-  readonly nodeLabels?: readonly string[] | undefined;
-  /** Default none. */
-  readonly nodeAnnotations?: readonly string[] | undefined;
-}
+export type DecodeGlobs = { readonly [K in keyof DecodeOptions]?: readonly string[] | undefined };
 
 /** Default of --with-node-labels. Source: KPNG, `kube2store.go`. */
 export const defaultNodeLabels: readonly string[] = [
@@ -249,14 +240,14 @@ export const defaultNodeLabels: readonly string[] = [
 /** Compiles the globs into filters. Errors: BAD_OPTION for an unsupported glob. */
 export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
   return {
-    serviceLabels: compileGlobs(globs.serviceLabels ?? []),
-    serviceAnnotations: compileGlobs(globs.serviceAnnotations ?? []),
+    serviceLabels: compileGlobs(globs.serviceLabels),
+    serviceAnnotations: compileGlobs(globs.serviceAnnotations),
     nodeLabels: compileGlobs(globs.nodeLabels ?? defaultNodeLabels),
-    nodeAnnotations: compileGlobs(globs.nodeAnnotations ?? []),
+    nodeAnnotations: compileGlobs(globs.nodeAnnotations),
   };
 }
 
-function compileGlobs(globs: readonly string[]): NameFilter {
+function compileGlobs(globs: readonly string[] = []): NameFilter {
   const patterns = globs.map((glob) => {
     // KPNG's globs also have classes, alternatives and escapes, which are not supported.
     if (/[[\]{}\\]/.test(glob)) {

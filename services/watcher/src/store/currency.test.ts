@@ -19,16 +19,16 @@ function listedStore(): Store {
 
 test("the first lists set the versions, also of a kind without objects", () => {
   const versions = { services: 10n, slices: 11n, nodes: 12n };
-  expect(listedStore().position).toEqual({ source: "kube:c1", ...versions, current: versions });
+  expect(listedStore().snapshot.position).toEqual({ source: "kube:c1", ...versions, current: versions });
 });
 
 test("only a change of the kind advances its version", () => {
   const store = listedStore();
   store.apply([{ kind: "put-service", service: service() }], kube({ services: 20n }));
   store.apply([{ kind: "put-slice", slice: slice([]) }], kube({ slices: 21n }));
-  expect(store.position).toMatchObject({ services: 10n, slices: 21n });
+  expect(store.snapshot.position).toMatchObject({ services: 10n, slices: 21n });
   store.apply([{ kind: "put-service", service: service({ type: "NodePort" }) }], kube({ services: 22n }));
-  expect(store.position).toMatchObject({ services: 22n, slices: 21n });
+  expect(store.snapshot.position).toMatchObject({ services: 22n, slices: 21n });
 });
 
 test("events, lists and bookmarks advance the versions up to which the state is current, from the next revision on", () => {
@@ -36,7 +36,7 @@ test("events, lists and bookmarks advance the versions up to which the state is 
   store.replace({ services: [service()] }, kube({ services: 20n }));
   store.currency.confirm({ nodes: 30n });
   store.apply([{ kind: "put-slice", slice: slice([]) }], kube({ slices: 25n }));
-  expect(store.position).toEqual({
+  expect(store.snapshot.position).toEqual({
     source: "kube:c1",
     ...{ services: 10n, slices: 25n, nodes: 12n },
     current: { services: 20n, slices: 25n, nodes: 30n },
@@ -46,7 +46,7 @@ test("events, lists and bookmarks advance the versions up to which the state is 
 test("versions that go back are taken over", () => {
   const store = listedStore();
   store.replace({ nodes: [node("n1"), node("n2")] }, kube({ nodes: 5n }));
-  expect(store.position).toMatchObject({ services: 10n, nodes: 5n, current: { services: 10n, nodes: 5n } });
+  expect(store.snapshot.position).toMatchObject({ services: 10n, nodes: 5n, current: { services: 10n, nodes: 5n } });
 });
 
 test("health shows why the state is stale now, and the log when it became so", () => {

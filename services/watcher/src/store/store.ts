@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { sliceKey } from "@kpng/model/endpoint.ts";
-import type { Position } from "@kpng/model/forward.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, ObjectOf, Origin } from "@kpng/source/source.ts";
@@ -34,10 +33,6 @@ export class Store implements ClusterSink {
 
   get snapshot(): Snapshot {
     return this.#snapshot;
-  }
-
-  get position(): Position {
-    return this.#snapshot.position;
   }
 
   /**

@@ -35,11 +35,8 @@ import { wholeView } from "./whole-view.ts";
 export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);
   const digest = new OverlaysDigest();
-  const resetDigest =
-    (snapshot: Snapshot) =>
-    (overlays: readonly Overlay[]): void => {
-      if (request.isExtended) digest.reset(snapshot, overlays);
-    };
+  const resetDigest = (snapshot: Snapshot) =>
+    request.isExtended ? (overlays: readonly Overlay[]) => digest.reset(snapshot, overlays) : undefined;
   const whole = (snapshot: Snapshot): Changes => wholeView(snapshot, targets.at(snapshot), resetDigest(snapshot));
   return {
     whole,

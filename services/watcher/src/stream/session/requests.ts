@@ -48,12 +48,6 @@ export function syncedSnapshot({ snapshot, missingKinds }: Store): Snapshot {
   throw new ConnectError(`waiting for the first list of ${missingKinds.join(", ")}`, Code.Unavailable);
 }
 
-/** Counts a request that exceeds a limit, and returns the error that ends the call. */
-function refuseRequest(refusals: Refusals | undefined, peer: string, reason: string): ConnectError {
-  refusals?.add("request", peer, { reason });
-  return new ConnectError(reason, Code.InvalidArgument);
-}
-
 /** Maximum number of batches in one request. */
 const maxCount = 1_000;
 
@@ -113,7 +107,9 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
     if (message.Ack !== undefined) {
       const { length } = message.Ack.Earlier;
       if (length > maxEarlier) {
-        throw refuseRequest(refusals, peer, `Ack has ${length} earlier revisions, more than ${maxEarlier}`);
+        const reason = `Ack has ${length} earlier revisions, more than ${maxEarlier}`;
+        refusals?.add("request", peer, { reason });
+        throw new ConnectError(reason, Code.InvalidArgument);
       }
       subscriber.acknowledge(readAcknowledgement(message.Ack));
       return undefined;
