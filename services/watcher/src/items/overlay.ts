@@ -126,7 +126,7 @@ export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<s
 /**
  * The keys of the Services by node. *Cost:* proportional to the number of nodes with endpoints of the changed Services.
  */
-export const servicesByNode = Derived.inSteps(
+export const servicesByNode = new Derived(
   ShardedMap.empty<ReadonlySet<string>>(),
   function* (byNode, before, snapshot) {
     const changed = new Map<string, Set<string>>();

@@ -176,7 +176,7 @@ const noItems: readonly Item[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
 /** The states of all Services by key. *Cost:* proportional to the number of Services that changed. */
-export const serviceStates = Derived.inSteps(ShardedMap.empty<ServiceState>(), function* (all, before, snapshot) {
+export const serviceStates = new Derived(ShardedMap.empty<ServiceState>(), function* (all, before, snapshot) {
   const changed: [string, ServiceState | undefined][] = [];
   for (const key of changedServices(before, snapshot)) {
     const service = snapshot.services.get(key);

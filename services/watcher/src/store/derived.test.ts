@@ -72,7 +72,7 @@ test("the value of a pair is made once while few other pairs are requested", () 
 test("callers advance the same computation; a newer value waits for it and is derived from it", () => {
   const [first, second] = grow(2) as [Snapshot, Snapshot];
   const begun: number[] = [];
-  const count = Derived.inSteps(0, function* (value, before, snapshot) {
+  const count = new Derived(0, function* (value, before, snapshot) {
     begun.push(before.revision);
     yield;
     yield;
@@ -88,7 +88,7 @@ test("callers advance the same computation; a newer value waits for it and is de
 test("a computation that throws is begun again by the next caller", () => {
   const [first] = grow(1) as [Snapshot];
   let hasFailed = false;
-  const count = Derived.inSteps(0, function* (value) {
+  const count = new Derived(0, function* (value) {
     yield;
     if (!hasFailed) {
       hasFailed = true;

@@ -46,26 +46,22 @@ export class Derived<T> {
   /** The computation in progress, which all callers advance. */
   #work: { readonly snapshot: Snapshot; readonly steps: Steps<T> } | undefined;
 
-  private constructor(empty: T, evolve: Evolve<T, Steps<T>>) {
+  /**
+   * `evolve` returns the value for `snapshot`, given the value for an earlier snapshot, which it must not modify. It
+   * yields after every bit of work. `empty` is the value for the empty snapshot.
+   */
+  constructor(empty: T, evolve: Evolve<T, Steps<T>>) {
     this.#empty = empty;
     this.#evolve = evolve;
     this.#last = { snapshot: emptySnapshot, value: empty };
   }
 
-  /**
-   * `evolve` returns the value for `snapshot`, given the value for an earlier snapshot, which it must not modify.
-   * `empty` is the value for the empty snapshot.
-   */
+  /** Returns a derived value whose first computation takes so little time that it is done in one step. */
   static atOnce<T>(empty: T, evolve: Evolve<T, T>): Derived<T> {
     // biome-ignore lint/correctness/useYield: the whole value is one step.
     return new Derived(empty, function* (...args) {
       return evolve(...args);
     });
-  }
-
-  /** Like {@link atOnce}, for a value whose first computation takes long: `evolve` yields after every bit of work. */
-  static inSteps<T>(empty: T, evolve: Evolve<T, Steps<T>>): Derived<T> {
-    return new Derived(empty, evolve);
   }
 
   /** The snapshot with the highest revision for which the value was computed. */

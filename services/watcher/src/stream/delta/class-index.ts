@@ -82,7 +82,7 @@ function indexOf(snapshot: Snapshot, viewClass: ViewClass): Derived<BucketIndex>
   const indexed = zoneHintedCount.at(snapshot) === 0 ? viewClassOf(viewClass, "") : viewClass;
   const make = () => ({
     viewClass: indexed,
-    index: Derived.inSteps(BucketIndex.empty, (...args) => evolve(indexed, ...args)),
+    index: new Derived(BucketIndex.empty, (...args) => evolve(indexed, ...args)),
   });
   const inNewest = () => getOrMake(classes.at(classes.newest), indexed.key, make);
   return getOrMake(classes.at(snapshot), indexed.key, inNewest).index;
@@ -156,16 +156,17 @@ function* evolve(viewClass: ViewClass, index: BucketIndex, before: Snapshot, sna
  * in between, because a chunk of large Services takes a tenth of a second.
  */
 export function encodeWithPauses(states: Iterable<ServiceState>, viewClass: ViewClass): Generator<Frame, void> {
-  function* encoded(): Iterable<readonly Item[]> {
+  function* encoded(): Iterable<unknown> {
     for (const state of states) {
       if (state.service.proxyName !== viewClass.proxyName) continue;
-      yield* state.encodeEach(viewClass);
+      for (const items of state.encodeEach(viewClass)) {
+        if (viewClass.isExtended) for (const item of items) digestOf(item);
+        yield;
+      }
       state.sharedItems(viewClass);
     }
   }
-  return withPauses(encoded(), (items) => {
-    if (viewClass.isExtended) for (const item of items) digestOf(item);
-  });
+  return withPauses(encoded());
 }
 
 /**

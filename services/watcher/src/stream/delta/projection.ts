@@ -34,20 +34,15 @@ export const pause: Frame = Buffer.alloc(0);
 const pauseAfterMs = 5;
 
 /**
- * Does work for each item, and yields {@link pause} after every 5 ms, so that other streams and health probes get a
- * turn while the endpoints of a large chunk are encoded. Without `work`, to produce the items is all the work.
+ * Does all steps of a computation, and yields {@link pause} after every 5 ms, so that other streams and health probes get
+ * a turn while the endpoints of a large chunk are encoded.
  */
-export function* withPauses<T>(
-  items: Iterable<T>,
-  work: (item: T) => void = () => undefined,
-  now = () => performance.now(),
-): Generator<Frame, void> {
-  let endMs = now() + pauseAfterMs;
-  for (const item of items) {
-    work(item);
-    if (now() < endMs) continue;
+export function* withPauses(steps: Iterable<unknown>): Generator<Frame, void> {
+  let endMs = performance.now() + pauseAfterMs;
+  for (const _ of steps) {
+    if (performance.now() < endMs) continue;
     yield pause;
-    endMs = now() + pauseAfterMs;
+    endMs = performance.now() + pauseAfterMs;
   }
 }
 

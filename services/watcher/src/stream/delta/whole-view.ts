@@ -163,7 +163,7 @@ interface ChunkService {
 const servicesPerChunk = 64;
 
 /** The chunks, in the order of their Services' keys. *Cost:* proportional to the chunks with changed Services. */
-const serviceChunks = Derived.inSteps<readonly ServiceChunk[]>([], function* (chunks, before, snapshot) {
+const serviceChunks = new Derived<readonly ServiceChunk[]>([], function* (chunks, before, snapshot) {
   const states = serviceStates.at(snapshot);
   const changes = new Map<number, Set<string>>();
   for (const key of changedServices(before, snapshot))

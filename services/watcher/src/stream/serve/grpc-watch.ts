@@ -194,7 +194,7 @@ class GrpcWatch<M extends DescMessage> implements WatchSink {
         break;
       }
     } catch (error) {
-      this.#watch.abort(ConnectError.from(error));
+      this.#watch.end(ConnectError.from(error));
     }
     // A stream that is over discards its input. If it were paused, it would not close until the connection closes.
     if (this.#isOver) return;

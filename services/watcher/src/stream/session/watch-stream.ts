@@ -91,7 +91,7 @@ export class WatchStream<Request> {
     try {
       batchRequest = this.#options.read(request);
     } catch (error) {
-      this.#end(ConnectError.from(error));
+      this.end(ConnectError.from(error));
       return;
     }
     if (batchRequest === undefined) return;
@@ -117,12 +117,7 @@ export class WatchStream<Request> {
   /** Ends the stream with an error, either after the current batch or immediately if there is none. */
   leave(error: ConnectError): void {
     if (this.#state === "writing" || this.#state === "blocked") this.#leaving ??= error;
-    else this.#end(error);
-  }
-
-  /** Ends the stream with an error immediately, even in the middle of a batch. */
-  abort(error: ConnectError): void {
-    this.#end(error);
+    else this.end(error);
   }
 
   /** To be called when the client is gone; the sink is not called any more. */
@@ -137,7 +132,8 @@ export class WatchStream<Request> {
     this.#options.subscriber.close();
   }
 
-  #end(error?: ConnectError): void {
+  /** Ends the stream immediately, even in the middle of a batch. */
+  end(error?: ConnectError): void {
     if (this.#state === "over") return;
     this.close();
     this.#options.sink.end(error);
@@ -170,7 +166,7 @@ export class WatchStream<Request> {
     if (this.#state !== "idle") return;
     const nextRequest = this.#nextRequest;
     if (nextRequest === undefined && this.#credits === 0) {
-      if (this.#isFinished) this.#end();
+      if (this.#isFinished) this.end();
       return;
     }
     if (!this.#hasRoom) return;
@@ -236,7 +232,7 @@ export class WatchStream<Request> {
       this.#frames = changes[Symbol.iterator]();
       this.#writeNext();
     } catch (error) {
-      this.#end(ConnectError.from(error));
+      this.end(ConnectError.from(error));
     }
   }
 
@@ -247,7 +243,7 @@ export class WatchStream<Request> {
       try {
         this.#writeNext();
       } catch (error) {
-        this.#end(ConnectError.from(error));
+        this.end(ConnectError.from(error));
       }
     });
   }
@@ -295,7 +291,7 @@ export class WatchStream<Request> {
     // The digests of the subscriber are large and no longer needed.
     if (batchRequest.resume !== undefined) this.#batchRequest = { ...batchRequest, resume: undefined };
     if (this.#leaving !== undefined) {
-      this.#end(this.#leaving);
+      this.end(this.#leaving);
       return;
     }
     this.#state = "idle";
