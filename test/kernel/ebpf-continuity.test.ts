@@ -52,7 +52,7 @@ describeBpf(`traffic through kpng-ebpf continues`, () => {
     await expect.poll(pins, { timeout: 60_000 }).toEqual(before);
     const target = { address: addressOf(both, inside.to, "v4"), port: inside.port, name: "b", timeoutMs: 30_000 };
     const agent = world().agentOf(pod("a"));
-    expect(await agent.send({ kind: "await", ...target }), backend().log()).toBe(true);
+    expect(await agent.call("awaitName", target), backend().log()).toBe(true);
   });
 
   test("while sets of endpoints are replaced", () =>

@@ -61,10 +61,9 @@ describeBpf("sockets that kpng-ebpf serves, and packets, which netfilter transla
   });
 
   async function whoAnswers(from: Sender, address: string, source?: string): Promise<string> {
-    const target = { protocol: "tcp", address, port: 80, atOnce: 1, atMost: 1, wanted: 1, timeoutMs: 5_000 } as const;
-    const agent = world().agentOf(from);
-    const [answer] = await agent.send({ kind: "ask", ...target, from: source });
-    return answer?.kind === "answer" ? answer.name : (answer?.kind ?? "silent");
+    const target = { protocol: "tcp", address, port: 80, from: source, timeoutMs: 5_000 } as const;
+    const answer = await world().agentOf(from).askOnce(target);
+    return answer.kind === "answer" ? answer.name : answer.kind;
   }
 
   test.each(families)("a process sees the address that it asked for (%s)", async (family) => {

@@ -133,8 +133,8 @@ describeBpf(`random states, seed ${seed}`, () => {
           senders.flatMap((from) =>
             families.flatMap((family) =>
               (["tcp", "udp"] as const).map(async (protocol) => {
-                const answers = await world.agentOf(from).send({
-                  ...{ kind: "ask", protocol, address: addressOf(state, to, family), port },
+                const answers = await world.agentOf(from).call("ask", {
+                  ...{ protocol, address: addressOf(state, to, family), port },
                   ...{ from: from.kind === "outside" ? from.address[family] : undefined },
                   ...(isSticky(state, at) ? { atOnce: 1, atMost: 8 } : { atOnce: 4, atMost: 40 }),
                   ...{ wanted: 4, timeoutMs: 2_000 },

@@ -22,9 +22,8 @@ describePackets(`affinity of kpng-nft with room for ${maxClients} clients`, () =
     const agent = world().agentOf(outside);
     const found: string[] = [];
     for (const from of clients) {
-      const question = { kind: "ask", protocol: "tcp", address, port: 80, from, timeoutMs: 10_000 } as const;
-      const [answer] = await agent.send({ ...question, atOnce: 1, atMost: 1, wanted: 1 });
-      found.push(answer?.kind === "answer" ? answer.name : (answer?.kind ?? "nothing"));
+      const answer = await agent.askOnce({ protocol: "tcp", address, port: 80, from, timeoutMs: 10_000 });
+      found.push(answer.kind === "answer" ? answer.name : answer.kind);
     }
     return found;
   }

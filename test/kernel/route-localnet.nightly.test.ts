@@ -48,10 +48,9 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", (va
 
   /** Returns how many of the neighbour's connections were answered while `act` ran. */
   async function answeredDuring(act: () => Promise<void>): Promise<number> {
-    const agent = world().agentOf(neighbour);
-    await agent.send({ kind: "probe", id: 1, protocol: "tcp", address, port });
+    const stop = await world().agentOf(neighbour).startProbe({ protocol: "tcp", address, port });
     await act();
-    return (await agent.send({ kind: "stop probe", id: 1 })).answered;
+    return (await stop()).answered;
   }
 
   test("is reached with the sysctl and without the guard: the probe can succeed", async () => {

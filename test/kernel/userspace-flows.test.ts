@@ -14,7 +14,6 @@ const udp = (name: string, number: number, host: "b" | "c", port = 80): State =>
 const poll = { timeout: 30_000, interval: 100 };
 
 describePackets("UDP flows through kpng-userspace, with redirection", () => {
-  let lastId = 0;
   const { world, proxy: backend } = useProxy(kpngUserspace);
   const nft = (text: string) => world().laboratory.run("n1", ["nft", text]);
   // Some rule of every node uses connection tracking.
@@ -24,11 +23,9 @@ describePackets("UDP flows through kpng-userspace, with redirection", () => {
 
   /** Sends datagrams from one port, until the test ends. The result tells who answers since its last call. */
   async function openFlow(address: string, port = 80): Promise<() => Promise<string>> {
-    const id = ++lastId;
-    const agent = world().agentOf(pod("a"));
-    await agent.send({ kind: "open", id, protocol: "udp", address, port });
+    const flow = await world().agentOf(pod("a")).openFlow({ protocol: "udp", address, port });
     return async () => {
-      const { answered, name } = await agent.send({ kind: "look", id });
+      const { answered, name } = await flow.look();
       return answered === 0 ? "nobody" : (name ?? "?");
     };
   }

@@ -2,16 +2,28 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Laboratory } from "../laboratory.ts";
 import { programPath } from "../program-path.ts";
-import type { AgentRequest, Answer, Protocol, ReplyTo } from "./request.ts";
+import type { Requests } from "./agent.ts";
+import type { Answer, Ask, FlowState, FlowTarget, FlowTotals, ProbeTarget, ProbeTotals } from "./request.ts";
+
+/** A flow that an agent keeps open. */
+export interface OpenFlow {
+  /** Who gave the first answer; undefined if there was none in time. */
+  readonly name: string | undefined;
+  /** Returns the state since the last look. */
+  look(): Promise<FlowState>;
+  /** Stops sending, waits up to 20 s for missing answers, and returns the totals. */
+  finish(): Promise<FlowTotals>;
+  close(): Promise<unknown>;
+}
 
 /**
  * The client of an agent, which is a process that sends and answers packets in a network namespace. The agent ends with
- * its laboratory.
+ * its laboratory; all methods then throw.
  */
 export class AgentClient {
   readonly name: string;
   readonly #child: ChildProcess;
-  readonly #waiting = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
+  readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   #count = 0;
   #ended: Error | undefined;
 
@@ -43,25 +55,39 @@ export class AgentClient {
     return this.#child.pid;
   }
 
-  /** Sends a request and returns the reply. Errors: throws if the agent has ended. */
-  async send<K extends AgentRequest["kind"]>(request: Extract<AgentRequest, { kind: K }>): Promise<ReplyTo<K>> {
-    if (this.#ended !== undefined) throw this.#ended;
-    this.#count += 1;
-    const number = this.#count;
-    const reply = new Promise<unknown>((resolve, reject) => this.#waiting.set(number, { resolve, reject }));
-    this.#child.stdin?.write(`${JSON.stringify([number, request])}\n`);
-    return (await reply) as ReplyTo<K>;
+  /** Makes one connection, or sends one datagram. */
+  async askOnce(target: Omit<Ask, "atOnce" | "atMost" | "wanted">): Promise<Answer> {
+    const [answer] = await this.call("ask", { ...target, atOnce: 1, atMost: 1, wanted: 1 });
+    return answer ?? { kind: "silent" };
   }
 
-  /** Makes one connection, or sends one datagram. Errors: throws if the agent has ended. */
-  async askOnce(target: {
-    readonly protocol: Protocol;
-    readonly address: string;
-    readonly port: number;
-    readonly timeoutMs: number;
-  }): Promise<Answer> {
-    const [answer] = await this.send({ kind: "ask", ...target, atOnce: 1, atMost: 1, wanted: 1 });
-    return answer ?? { kind: "silent" };
+  async openFlow(target: FlowTarget): Promise<OpenFlow> {
+    const { id, name } = await this.call("openFlow", target);
+    return {
+      name,
+      look: () => this.call("look", id),
+      finish: () => this.call("finish", id),
+      close: () => this.call("close", id),
+    };
+  }
+
+  /** Starts a probe, and returns a function that stops it. */
+  async startProbe(target: ProbeTarget): Promise<() => Promise<ProbeTotals>> {
+    const id = await this.call("startProbe", target);
+    return () => this.call("stopProbe", id);
+  }
+
+  /** Sends a request and returns the reply. */
+  async call<K extends keyof Requests>(
+    kind: K,
+    argument: Parameters<Requests[K]>[0],
+  ): Promise<Awaited<ReturnType<Requests[K]>>> {
+    if (this.#ended !== undefined) throw this.#ended;
+    this.#count += 1;
+    const reply = Promise.withResolvers<unknown>();
+    this.#waiting.set(this.#count, reply);
+    this.#child.stdin?.write(`${JSON.stringify([this.#count, kind, argument])}\n`);
+    return (await reply.promise) as Awaited<ReturnType<Requests[K]>>;
   }
 
   #listen(): Promise<void> {

@@ -2,7 +2,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Answer } from "../agent/request.ts";
 import type { ProxyProfile } from "../scenario/deviations.ts";
 import {
-  addressOf,
   type ConcretePacket,
   concretePackets,
   describeOutcome,
@@ -10,11 +9,12 @@ import {
   masqueradeAddresses,
   n1,
   neighbour,
+  nodeAddress,
   outside,
   type Packet,
   senderAddress,
 } from "../scenario/packet.ts";
-import { crowdAddresses } from "../scenario/places.ts";
+import { crowdAddresses, hosts } from "../scenario/places.ts";
 import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
 import { askSctp, whyNoSctp } from "./sctp.ts";
 import type { TwoNodes } from "./two-nodes.ts";
@@ -53,7 +53,11 @@ export async function checkPackets(
 }
 
 /** Returns the answers of each client: of the sender, or of several clients if the packet needs a crowd. */
-async function askAll(world: TwoNodes, concrete: ConcretePacket, timeoutMs: number): Promise<readonly Answer[][]> {
+async function askAll(
+  world: TwoNodes,
+  concrete: ConcretePacket,
+  timeoutMs: number,
+): Promise<readonly (readonly Answer[])[]> {
   const { packet, protocol, family, address, port } = concrete;
   const count = "goesTo" in packet ? packet.goesTo.length : 1;
   const isSticky = "goesTo" in packet && packet.isSticky === true;
@@ -71,7 +75,7 @@ async function askAll(world: TwoNodes, concrete: ConcretePacket, timeoutMs: numb
         { atOnce: 1, atMost: 4, wanted: 2 }
       : // 64 packets miss one of two endpoints by accident once in 10^19 runs, and one of four once in 10^8.
         { atOnce: 2 * count + 1, atMost: 64, wanted: count };
-    return [...(await agent.send({ kind: "ask", protocol, address, port, from, timeoutMs, ...amount }))];
+    return agent.call("ask", { protocol, address, port, from, timeoutMs, ...amount });
   });
   return Promise.all(asks);
 }
@@ -146,20 +150,13 @@ async function checkVerdict(world: TwoNodes, concrete: ConcretePacket): Promise<
  */
 async function checkHealth(world: TwoNodes, { port, answer }: HealthCheck): Promise<readonly string[]> {
   const deadlineMs = performance.now() + world.answerMs;
-  const node = {
-    kind: "address",
-    isOfNode: true,
-    label: "n1",
-    address: { v4: "192.0.2.1", v6: "2001:db8:1::1" },
-  } as const;
   for (;;) {
     const wrong: string[] = [];
     for (const family of world.families) {
       for (const from of [neighbour, n1]) {
-        const address = addressOf({ services: [], slices: [] }, node, family);
-        const { status, body } = await world
-          .agentOf(from)
-          .send({ kind: "http", address, port, timeoutMs: world.answerMs });
+        const address = hosts.n1[family];
+        const request = { address, port, timeoutMs: world.answerMs };
+        const { status, body } = await world.agentOf(from).call("askHttp", request);
         const localEndpoints = `"localEndpoints":${answer?.localEndpoints}`;
         const isRight =
           answer === undefined
@@ -170,7 +167,7 @@ async function checkHealth(world: TwoNodes, { port, answer }: HealthCheck): Prom
           answer === undefined ? "no answer" : `status ${answer.status} and JSON with ${localEndpoints} in the body`;
         const came = status === 0 ? body : `status ${status} and the body ${JSON.stringify(body)}`;
         wrong.push(
-          `${family} health check ${describePacket({ from, to: node, port })}: should be ${wanted}; came ${came}`,
+          `${family} health check ${describePacket({ from, to: nodeAddress, port })}: should be ${wanted}; came ${came}`,
         );
       }
     }

@@ -1,3 +1,5 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { OpenFlow } from "../agent/agent-client.ts";
 import type { FlowState } from "../agent/request.ts";
 import type { ProxyProfile } from "../scenario/deviations.ts";
 import { addressOf, describePacket } from "../scenario/packet.ts";
@@ -9,13 +11,10 @@ import { describeNode } from "./describe-node.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /** Flow of an update that runs in the laboratory. */
-interface OpenFlow {
+interface RunningFlow {
   readonly flow: Flow;
   readonly family: Family;
-  /** Host that answered before the change. */
-  readonly name: string | undefined;
-  look(): Promise<FlowState>;
-  end(): Promise<unknown>;
+  readonly open: OpenFlow;
 }
 
 /**
@@ -24,44 +23,35 @@ interface OpenFlow {
  */
 const flowCount = ({ protocol }: Flow): number => (protocol === "udp" ? 4 : 1);
 
-let lastId = 0;
-
 /** Starts the flows of an update in its first state; resolves when each has its expected answer. */
-async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
+async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly RunningFlow[]> {
   const all = flows.flatMap((flow) =>
     world.families.flatMap((family) => Array.from({ length: flowCount(flow) }, () => ({ flow, family }))),
   );
   return Promise.all(all.map(({ flow, family }) => openFlow(world, before, flow, family)));
 }
 
-async function openFlow(world: TwoNodes, before: Scenario, flow: Flow, family: Family): Promise<OpenFlow> {
-  const agent = world.agentOf(flow.from);
-  lastId += 1;
-  const id = lastId;
-  const address = addressOf(before.state, flow.to, family);
-  const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
-  await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
-  const look = () => agent.send({ kind: "look", id });
+async function openFlow(world: TwoNodes, before: Scenario, flow: Flow, family: Family): Promise<RunningFlow> {
+  const { from, to, protocol, port } = flow;
   const isServed = before.packets.some((packet) => "goesTo" in packet);
-  let name: string | undefined;
-  // A TCP server sends its name before it answers the first block.
-  const deadlineMs = performance.now() + world.answerMs;
-  while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
-  return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
+  const open = await world.agentOf(from).openFlow({
+    ...{ protocol, address: addressOf(before.state, to, family), port },
+    ...{ from: from.kind === "outside" ? from.address[family] : undefined, answerMs: isServed ? world.answerMs : 0 },
+  });
+  return { flow, family, open };
 }
 
 /** Returns a line for each flow with an unexpected result. Waits some seconds for expected answers. */
 async function checkFlows(
   world: TwoNodes,
-  flows: readonly OpenFlow[],
+  flows: readonly RunningFlow[],
   profile: ProxyProfile,
 ): Promise<readonly string[]> {
   const lines = await Promise.all(
-    flows.map(async (open) => {
-      const { flow, family } = open;
+    flows.map(async ({ flow, family, open }) => {
       const deviation = profile.pick(flow.deviations, flow.protocol);
       const becomes = deviation?.value ?? flow.becomes;
-      const wrong = await untilRight({ ...open, flow: { ...flow, becomes } }, world.answerMs);
+      const wrong = await untilRight(open, becomes, world.answerMs);
       const because = deviation === undefined ? "" : ` (because ${deviation.reason})`;
       return wrong === undefined ? [] : [`${family} ${flow.protocol} flow ${describePacket(flow)}: ${wrong}${because}`];
     }),
@@ -69,29 +59,24 @@ async function checkFlows(
   return lines.flat();
 }
 
-async function untilRight(open: OpenFlow, limitMs: number): Promise<string | undefined> {
+async function untilRight(open: OpenFlow, becomes: Flow["becomes"], limitMs: number): Promise<string | undefined> {
   const deadlineMs = performance.now() + limitMs;
   // Answers that were in flight at the time of the change do not count.
   await open.look();
   for (;;) {
-    const state = await after(open, 100);
-    const wrong = wrongIn(open, state);
+    await sleep(100);
+    const wrong = wrongIn(open.name, becomes, await open.look());
     if (wrong === undefined || performance.now() > deadlineMs) return wrong;
   }
 }
 
-function wrongIn({ flow, name }: OpenFlow, state: FlowState): string | undefined {
+function wrongIn(name: string | undefined, becomes: Flow["becomes"], state: FlowState): string | undefined {
   const said = `${state.answered} answers in 100 ms, the last of ${state.name}${state.ended ? `, ${state.ended}` : ""}`;
-  if (flow.becomes === "gets no answer") return state.answered === 0 ? undefined : `still gets ${said}`;
+  if (becomes === "gets no answer") return state.answered === 0 ? undefined : `still gets ${said}`;
   if (state.answered === 0) return `was answered by ${name}, now ${said}`;
-  if (flow.becomes === "goes on") return state.name === name ? undefined : `was answered by ${name}, now ${said}`;
-  const { movesTo } = flow.becomes;
+  if (becomes === "goes on") return state.name === name ? undefined : `was answered by ${name}, now ${said}`;
+  const { movesTo } = becomes;
   return movesTo.some((host) => host === state.name) ? undefined : `should move to ${movesTo.join(" or ")}: ${said}`;
-}
-
-async function after(open: OpenFlow, ms: number): Promise<FlowState> {
-  await new Promise((resolve) => setTimeout(resolve, ms));
-  return open.look();
 }
 
 /** The part of a proxy that an update uses. */
@@ -107,7 +92,7 @@ export async function checkUpdate(world: TwoNodes, proxy: UpdatedProxy, update: 
     const wrongFlows = await checkFlows(world, flows, proxy.profile);
     return [...wrongFlows, ...(await checkPackets(world, update.after, proxy.profile))];
   } finally {
-    await Promise.all(flows.map((flow) => flow.end()));
+    await Promise.all(flows.map(({ open }) => open.close()));
   }
 }
 

@@ -63,7 +63,7 @@ export class Marker {
   async #served(address: string, log: () => string, timeoutMs: number): Promise<void> {
     const agent = this.#world.agentOf(n1);
     const port = this.#port;
-    if (await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs })) return;
+    if (await agent.call("awaitName", { address, port, name: this.#host, timeoutMs })) return;
     throw new Error(
       `not synced within ${timeoutMs} ms: no answer from the test's own Service, ${address} port ${port}\n${log()}`,
     );

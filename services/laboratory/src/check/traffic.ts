@@ -1,8 +1,8 @@
-import type { AgentClient } from "../agent/agent-client.ts";
-import type { Protocol } from "../agent/request.ts";
+import type { OpenFlow } from "../agent/agent-client.ts";
+import type { ProbeTotals, Protocol } from "../agent/request.ts";
 import type { State } from "../scenario/manifest.ts";
 import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
-import type { Family, HostName } from "../scenario/places.ts";
+import type { Family } from "../scenario/places.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /** Sender and destination of traffic over both protocols. */
@@ -37,28 +37,20 @@ interface TrafficReport {
   readonly answeredByFlows: number;
 }
 
-interface Stream {
-  readonly said: string;
-  readonly agent: AgentClient;
-  readonly id: number;
-  name: HostName | string | undefined;
-}
-
 /**
  * Time limit for the answer to a new connection or datagram, in milliseconds. It is long because a program that waits for
  * a busy processor may answer late; a test takes this long only if something is lost.
  */
 const probeTimeoutMs = 20_000;
 
-let lastId = 1_000_000;
-
 /**
  * Traffic that changes of the node's rules must not affect: on each path a transfer over one TCP connection, datagrams
  * from one UDP port, and every 50 ms a new connection and a datagram from a new port.
  */
 export class Traffic {
-  readonly #flows: Stream[] = [];
-  readonly #probes: Stream[] = [];
+  readonly #flows: { readonly said: string; readonly flow: OpenFlow }[] = [];
+  /** Functions that stop the probes. */
+  readonly #probes: { readonly said: string; readonly stop: () => Promise<ProbeTotals> }[] = [];
 
   readonly #world: TwoNodes;
   readonly #options: TrafficOptions;
@@ -98,34 +90,27 @@ export class Traffic {
     const agent = world.agentOf(way.from);
     const from = way.from.kind === "outside" ? way.from.address[family] : undefined;
     const target = { protocol, address: addressOf(state, way.to, family), port: way.port, from };
-    lastId += 1;
-    const stream: Stream = { said: `${family} ${protocol} ${describePacket(way)}`, agent, id: lastId, name: undefined };
-    await agent.send({ kind: "open", id: stream.id, ...target });
-    this.#flows.push(stream);
-    const deadlineMs = performance.now() + world.answerMs + 2_000;
-    while (stream.name === undefined) {
-      if (performance.now() > deadlineMs) throw new Error(`${stream.said}: no answer at the start`);
-      stream.name = (await agent.send({ kind: "look", id: stream.id })).name;
-    }
-    lastId += 1;
-    const probe = { ...stream, id: lastId };
+    const said = `${family} ${protocol} ${describePacket(way)}`;
+    const flow = await agent.openFlow({ ...target, answerMs: world.answerMs + 2_000 });
+    this.#flows.push({ said, flow });
+    if (flow.name === undefined) throw new Error(`${said}: no answer at the start`);
     const patience =
       this.#options.toleratesDelay === true
         ? { everyMs: 200, timeoutMs: 60_000 }
         : { timeoutMs: Math.max(world.answerMs, probeTimeoutMs) };
     const sendings = this.#options.resendsDatagrams === true ? 3 : 1;
-    await agent.send({ kind: "probe", ...target, ...patience, sendings, id: probe.id });
-    this.#probes.push(probe);
+    this.#probes.push({ said, stop: await agent.startProbe({ ...target, ...patience, sendings }) });
   }
 
   /** Waits until every flow got another answer from the same endpoint; returns a line for each that did not. */
   async look(): Promise<readonly string[]> {
     const lines = await Promise.all(
-      this.#flows.map(async ({ agent, id, said, name }) => {
-        await agent.send({ kind: "look", id });
+      this.#flows.map(async ({ flow, said }) => {
+        const { name } = flow;
+        await flow.look();
         const deadlineMs = performance.now() + this.#world.answerMs + 2_000;
         for (;;) {
-          const state = await agent.send({ kind: "look", id });
+          const state = await flow.look();
           if (state.ended !== undefined) return [`${said}: ended: ${state.ended}`];
           if (state.answered > 0) return state.name === name ? [] : [`${said}: went to ${name}, now to ${state.name}`];
           if (performance.now() > deadlineMs) return [`${said}: no answer any more`];
@@ -140,15 +125,15 @@ export class Traffic {
     const wrong: string[] = [...(await this.look())];
     let answeredProbes = 0;
     let answeredByFlows = 0;
-    const finished = this.#flows.map(async ({ agent, id, said }) => {
-      const { sent, answered, ended } = await agent.send({ kind: "finish", id });
+    const finished = this.#flows.map(async ({ flow, said }) => {
+      const { sent, answered, ended } = await flow.finish();
       answeredByFlows += answered;
       if (answered !== sent) wrong.push(`${said}: sent ${sent}, of which ${answered} came back`);
       if (ended !== undefined) wrong.push(`${said}: ended: ${ended}`);
-      await agent.send({ kind: "end", id });
+      await flow.close();
     });
-    const stopped = this.#probes.map(async ({ agent, id, said }) => {
-      const { answered, failures } = await agent.send({ kind: "stop probe", id });
+    const stopped = this.#probes.map(async ({ stop, said }) => {
+      const { answered, failures } = await stop();
       answeredProbes += answered;
       if (failures.length > 0) {
         wrong.push(
@@ -164,10 +149,7 @@ export class Traffic {
 
   /** Ends the traffic that still runs, as after a failure. */
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([
-      ...this.#flows.map(({ agent, id }) => agent.send({ kind: "end", id })),
-      ...this.#probes.map(({ agent, id }) => agent.send({ kind: "stop probe", id })),
-    ]);
+    await Promise.all([...this.#flows.map(({ flow }) => flow.close()), ...this.#probes.map(({ stop }) => stop())]);
   }
 
   /**

@@ -1,7 +1,7 @@
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { publicAddress, web } from "@kpng/laboratory/scenario/build.ts";
 import { addressOf, loadBalancerIP, outside, pod } from "@kpng/laboratory/scenario/packet.ts";
-import { type Family, hosts } from "@kpng/laboratory/scenario/places.ts";
+import { hosts } from "@kpng/laboratory/scenario/places.ts";
 import { both, type Checks, expectTrue, options } from "./check.ts";
 
 /** Port of a program of the node, which listens at all its addresses. */
@@ -72,20 +72,13 @@ export const addressChecks: Checks = {
     await node.ask({ kind: "shell", command: "ip link delete kube-ipvs0" });
     const agent = world.agentOf(outside);
     // Round robin gives two connections of a family to both endpoints.
-    const flows = ["v4", "v4", "v6", "v6"].map((family, at) => ({ family: family as Family, id: 900_010 + at }));
-    for (const { family, id } of flows) {
+    const opening = (["v4", "v4", "v6", "v6"] as const).map((family) => {
       const address = addressOf(both, loadBalancerIP("web"), family);
-      await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
-    }
+      return agent.openFlow({ protocol: "tcp", address, port: 80, answerMs: 30_000 });
+    });
     await node.ask({ kind: "repair" });
-    const wrong: string[] = [];
-    const deadlineMs = performance.now() + 30_000;
-    for (const { family, id } of flows) {
-      let { name } = await agent.send({ kind: "look", id });
-      while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
-      if (name === undefined) wrong.push(`${family}: no answer`);
-      await agent.send({ kind: "end", id });
-    }
-    return wrong;
+    const flows = await Promise.all(opening);
+    for (const flow of flows) await flow.close();
+    return flows.flatMap(({ name }, at) => expectTrue(name !== undefined, `flow ${at}: no answer`));
   },
 };

@@ -7,14 +7,13 @@ export const drainingChecks: Checks = {
   "a removed endpoint keeps its connection until it ends, also over a restart": async (world, node) => {
     await node.ask({ kind: "start", settings: {}, state: web(options, ["b"]) });
     const agent = world.agentOf(pod("a"));
-    const id = 900_001;
     const address = addressOf(both, clusterIP("web"), "v4");
-    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80, from: undefined });
+    const flow = await agent.openFlow({ protocol: "tcp", address, port: 80 });
     const wrong: string[] = [];
     const look = async (when: string): Promise<void> => {
       const deadlineMs = performance.now() + 30_000;
       for (;;) {
-        const { answered, name } = await agent.send({ kind: "look", id });
+        const { answered, name } = await flow.look();
         if (answered > 0 && name === "b") return;
         if (performance.now() > deadlineMs) {
           wrong.push(`${when}: the connection gets ${answered} answers of ${name}`);
@@ -42,7 +41,7 @@ export const drainingChecks: Checks = {
       ...expectTrue(/10\.1\.1\.12:8080 -m -w 1/.test(await weights()), `b has no weight 1: ${await weights()}`),
     );
     await node.ask({ kind: "apply", state: onlyC });
-    await agent.send({ kind: "end", id });
+    await flow.close();
     // A closed connection counts for two minutes; this ends it now.
     await node.ask({ kind: "shell", command: "ipvsadm --set 1 1 1" });
     return wrong;
@@ -69,9 +68,8 @@ export const drainingChecks: Checks = {
   "a client that uses its port again leaves an endpoint that drains": async (world, node) => {
     await node.ask({ kind: "start", settings: {}, state: web(options, ["b"]) });
     const agent = world.agentOf(pod("a"));
-    const id = 900_020;
     const address = addressOf(both, clusterIP("web"), "v4");
-    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
+    const flow = await agent.openFlow({ protocol: "tcp", address, port: 80 });
     // The endpoint says its name, and the client resets the connection, so that its port is free.
     const client = `
       const socket = require("node:net").connect({ host: "${address}", port: 80, localPort: 45678, timeout: 30000 });
@@ -83,7 +81,7 @@ export const drainingChecks: Checks = {
     await node.ask({ kind: "apply", state: onlyC });
     const second = await ask();
     const weights = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-a -t 10.96.0.11:80'" });
-    await agent.send({ kind: "end", id });
+    await flow.close();
     return [
       ...expectTrue(first.includes('"b"'), `the only endpoint answers ${first}`),
       ...expectTrue(second.includes('"c"'), `while b drains, ${second} answers`),
@@ -94,17 +92,13 @@ export const drainingChecks: Checks = {
   "with the scheduler sh, a client of an endpoint that drains is served by another one": async (world, node) => {
     await node.ask({ kind: "start", settings: {}, state: both, scheduler: "sh" });
     const agent = world.agentOf(pod("a"));
-    const id = 900_030;
     const address = addressOf(both, clusterIP("web"), "v4");
-    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80 });
-    const deadlineMs = performance.now() + 30_000;
-    let { name } = await agent.send({ kind: "look", id });
-    while (name === undefined && performance.now() < deadlineMs) ({ name } = await agent.send({ kind: "look", id }));
+    const { name, close } = await agent.openFlow({ protocol: "tcp", address, port: 80, answerMs: 30_000 });
     const other = name === "b" ? "c" : "b";
     await node.ask({ kind: "apply", state: web(options, [other]) });
     const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -- '-t 10.96.0.11:80'" });
     const answer = await agent.askOnce({ protocol: "tcp", address, port: 80, timeoutMs: 30_000 });
-    await agent.send({ kind: "end", id });
+    await close();
     return [
       ...expectTrue(output.includes("-A -t 10.96.0.11:80 -s sh -b sh-fallback\n"), `virtual servers are ${output}`),
       ...expectTrue(/ -m -w 0$/m.test(output), `${name} does not drain: ${output}`),
