@@ -1,5 +1,5 @@
+import type { State } from "@kpng/laboratory/scenario/build.ts";
 import { ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import {
   type ConcretePacket,
   concretePackets,

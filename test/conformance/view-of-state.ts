@@ -1,5 +1,4 @@
-import { nodes } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { nodes, type State } from "@kpng/laboratory/scenario/build.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { decodeNode } from "@kpng/source/decode/decode-node.ts";

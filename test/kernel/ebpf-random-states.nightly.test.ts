@@ -1,7 +1,6 @@
 import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
 import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
-import { type EndpointOption, named, publicAddress, together } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { type EndpointOption, named, publicAddress, type State, together } from "@kpng/laboratory/scenario/build.ts";
 import {
   addressOf,
   clusterIP,

@@ -1,6 +1,5 @@
 import { localPortRange, localPorts } from "@kpng/backend-userspace/entry/entry.ts";
-import { named, nothing } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { named, nothing, type State } from "@kpng/laboratory/scenario/build.ts";
 import { pod } from "@kpng/laboratory/scenario/packet.ts";
 import { beforeAll, expect, test, vi } from "vitest";
 import { kpngUserspace } from "./backend/kpng-proxy.ts";

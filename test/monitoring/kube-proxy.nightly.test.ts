@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
 import { buildTwoNodes, type TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
-import { named, together } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { named, type State, together } from "@kpng/laboratory/scenario/build.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describeWhere } from "../cluster/describe-where.ts";
 import { kpngIptables } from "../kernel/backend/kpng-proxy.ts";

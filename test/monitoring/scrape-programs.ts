@@ -6,8 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { named, nodes, together } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { named, nodes, type State, together } from "@kpng/laboratory/scenario/build.ts";
 import { freePorts, portOf } from "../cluster/ports.ts";
 import { until } from "../cluster/until.ts";
 

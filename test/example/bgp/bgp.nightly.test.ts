@@ -5,8 +5,14 @@ import { join, resolve } from "node:path";
 import { WatcherStates } from "@kpng/laboratory/check/states.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { NodeProcess } from "@kpng/laboratory/node-process.ts";
-import { draining, type EndpointOption, named, publicAddress, together } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import {
+  draining,
+  type EndpointOption,
+  named,
+  publicAddress,
+  type State,
+  together,
+} from "@kpng/laboratory/scenario/build.ts";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { bundleOptions } from "../../../deploy/images/bundle.ts";

@@ -4,9 +4,8 @@ import { parseServer } from "@kpng/backend-ipvs/render/kernel-objects.ts";
 import { checkPackets } from "@kpng/laboratory/check/check-packets.ts";
 import { Traffic } from "@kpng/laboratory/check/traffic.ts";
 import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
-import { named, publicAddress, together, web } from "@kpng/laboratory/scenario/build.ts";
+import { named, publicAddress, type State, together, web } from "@kpng/laboratory/scenario/build.ts";
 import type { ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
 import {
   clusterIP,
   loadBalancerIP,

@@ -9,7 +9,7 @@ import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import type { State } from "@kpng/laboratory/scenario/build.ts";
 import type { Settings } from "@kpng/laboratory/scenario/scenario.ts";
 import { families } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";

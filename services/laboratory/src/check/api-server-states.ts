@@ -3,8 +3,13 @@ import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import type { Laboratory } from "../laboratory.ts";
 import { relay, relayIn } from "../relay.ts";
-import { nodes } from "../scenario/build.ts";
-import type { EndpointSliceManifest, Manifest, ServiceManifest, State } from "../scenario/manifest.ts";
+import {
+  type EndpointSliceManifest,
+  type Manifest,
+  nodes,
+  type ServiceManifest,
+  type State,
+} from "../scenario/build.ts";
 import type { StateSource } from "./states.ts";
 
 /**

@@ -1,7 +1,6 @@
 import { NodeProcess } from "../node-process.ts";
-import { together } from "../scenario/build.ts";
+import { type State, together } from "../scenario/build.ts";
 import type { ProxyProfile } from "../scenario/deviations.ts";
-import type { State } from "../scenario/manifest.ts";
 import { bridgeName, podCIDRs } from "../scenario/places.ts";
 import type { Settings } from "../scenario/scenario.ts";
 import { Marker } from "./marker.ts";

@@ -1,5 +1,4 @@
-import { named } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
+import { named, type State } from "../scenario/build.ts";
 import { n1 } from "../scenario/packet.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 

@@ -1,7 +1,7 @@
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { EndpointManifest } from "../scenario/manifest.ts";
+import type { EndpointManifest } from "../scenario/build.ts";
 import type { Scenario, Update } from "../scenario/scenario.ts";
 import { scenarios, settingsKey } from "../scenario/scenarios.ts";
 import { updates } from "../scenario/updates.ts";

@@ -3,8 +3,7 @@ import { once } from "node:events";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Laboratory, waitForSocket } from "../laboratory.ts";
-import { nodes } from "../scenario/build.ts";
-import type { State } from "../scenario/manifest.ts";
+import { nodes, type State } from "../scenario/build.ts";
 
 /** Where a proxy under test reads the state of the cluster. */
 export interface StateSource {

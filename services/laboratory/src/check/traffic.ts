@@ -1,6 +1,6 @@
 import type { OpenFlow } from "../agent/agent-client.ts";
 import type { ProbeTotals, Protocol } from "../agent/request.ts";
-import type { State } from "../scenario/manifest.ts";
+import type { State } from "../scenario/build.ts";
 import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
 import type { TwoNodes } from "./two-nodes.ts";

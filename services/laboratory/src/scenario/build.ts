@@ -1,11 +1,3 @@
-import type {
-  EndpointManifest,
-  EndpointSliceManifest,
-  NodeManifest,
-  ServiceManifest,
-  ServicePortManifest,
-  State,
-} from "./manifest.ts";
 import {
   type AddressPair,
   type Family,
@@ -109,21 +101,22 @@ export function together(...states: readonly State[]): State {
 /** State without Services. */
 export const nothing: State = { services: [], slices: [] };
 
-function makeService(name: string, options: ServiceOptions): ServiceManifest {
+/** Fields that are undefined are absent for whoever reads the object. */
+export function makeService(name: string, options: ServiceOptions) {
   const { number = 11, ports = [{ port: 80 }], loadBalancerIPs = [], ipMode = "VIP", affinitySeconds } = options;
   const hasNodePort = ports.some(({ nodePort }) => nodePort !== undefined);
   const type = options.type ?? (loadBalancerIPs.length > 0 ? "LoadBalancer" : hasNodePort ? "NodePort" : "ClusterIP");
   const isExternal = type !== "ClusterIP" || options.externalIPs !== undefined;
   const isHeadless = options.isHeadless === true;
   const clusterIPs = isHeadless ? ["None"] : [`10.96.0.${number}`, `fd00:10:96::${number}`];
+  const labels: Readonly<Record<string, string>> = { ...options.labels, ...(isHeadless ? wholeAddresses : {}) };
+  const annotations: Readonly<Record<string, string>> | undefined =
+    options.mapIP === true && !isHeadless ? wholeAddresses : undefined;
+  const ingress = bothFamilies(loadBalancerIPs).map((ip) => ({ ip, ipMode }));
   return {
     apiVersion: "v1",
-    kind: "Service",
-    metadata: {
-      ...{ name, namespace: "default", labels: { ...options.labels, ...(isHeadless ? wholeAddresses : {}) } },
-      ...(options.mapIP === true && !isHeadless ? { annotations: wholeAddresses } : {}),
-      ...(options.created === undefined ? {} : { creationTimestamp: options.created }),
-    },
+    kind: "Service" as const,
+    metadata: { name, namespace: "default", labels, annotations, creationTimestamp: options.created },
     spec: {
       type,
       clusterIP: clusterIPs[0] ?? "",
@@ -132,19 +125,15 @@ function makeService(name: string, options: ServiceOptions): ServiceManifest {
       ipFamilyPolicy: "RequireDualStack",
       ports: ports.flatMap(makePorts),
       internalTrafficPolicy: options.internal ?? "Cluster",
-      ...(isExternal ? { externalTrafficPolicy: options.external ?? "Cluster" } : {}),
-      ...(options.externalIPs === undefined ? {} : { externalIPs: bothFamilies(options.externalIPs) }),
-      ...(options.sourceRanges === undefined ? {} : { loadBalancerSourceRanges: bothFamilies(options.sourceRanges) }),
-      ...(options.healthCheckNodePort === undefined ? {} : { healthCheckNodePort: options.healthCheckNodePort }),
-      sessionAffinity: affinitySeconds === undefined ? "None" : "ClientIP",
-      ...(affinitySeconds === undefined
-        ? {}
-        : { sessionAffinityConfig: { clientIP: { timeoutSeconds: affinitySeconds } } }),
+      externalTrafficPolicy: isExternal ? (options.external ?? "Cluster") : undefined,
+      externalIPs: options.externalIPs && bothFamilies(options.externalIPs),
+      loadBalancerSourceRanges: options.sourceRanges && bothFamilies(options.sourceRanges),
+      healthCheckNodePort: options.healthCheckNodePort,
+      sessionAffinity: affinitySeconds === undefined ? ("None" as const) : ("ClientIP" as const),
+      sessionAffinityConfig:
+        affinitySeconds === undefined ? undefined : { clientIP: { timeoutSeconds: affinitySeconds } },
     },
-    status: {
-      loadBalancer:
-        loadBalancerIPs.length === 0 ? {} : { ingress: bothFamilies(loadBalancerIPs).map((ip) => ({ ip, ipMode })) },
-    },
+    status: { loadBalancer: { ingress: ingress.length === 0 ? undefined : ingress } },
   };
 }
 
@@ -159,27 +148,17 @@ export function hasWholeAddresses({ metadata: { annotations, labels } }: Service
 const protocolNames = { tcp: "TCP", udp: "UDP", sctp: "SCTP" } as const;
 
 function makePorts({ port, targetPort = 8080, nodePort, protocols = ["tcp", "udp"] }: PortOptions) {
-  return protocols.map(
-    (protocol): ServicePortManifest => ({
-      name: `p${port}-${protocol}`,
-      protocol: protocolNames[protocol],
-      port,
-      targetPort,
-      ...(nodePort === undefined ? {} : { nodePort }),
-    }),
-  );
+  return protocols.map((protocol) => {
+    return { name: `p${port}-${protocol}`, protocol: protocolNames[protocol], port, targetPort, nodePort };
+  });
 }
 
-function makeSlice(
-  service: ServiceManifest,
-  family: Family,
-  endpoints: readonly EndpointOption[],
-): EndpointSliceManifest {
+export function makeSlice(service: ServiceManifest, family: Family, endpoints: readonly EndpointOption[]) {
   const { name, namespace, labels } = service.metadata;
   const isHeadless = service.spec.clusterIP === "None";
   return {
     apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
+    kind: "EndpointSlice" as const,
     metadata: {
       name: `${name}-${family}`,
       namespace,
@@ -189,7 +168,7 @@ function makeSlice(
         ...(isHeadless ? { "service.kubernetes.io/headless": "", ...labels } : {}),
       },
     },
-    addressType: family === "v4" ? "IPv4" : "IPv6",
+    addressType: family === "v4" ? ("IPv4" as const) : ("IPv6" as const),
     ports: service.spec.ports.map(({ name: portName, targetPort, protocol }) => ({
       name: portName,
       port: targetPort,
@@ -199,22 +178,19 @@ function makeSlice(
   };
 }
 
-function makeEndpoint(option: EndpointOption, family: Family): EndpointManifest {
+function makeEndpoint(option: EndpointOption, family: Family) {
   const { host, is, forZones, forNodes } =
     typeof option === "string"
       ? { host: option, is: "ready" as const, forZones: undefined, forNodes: undefined }
       : option;
   const named = (names: readonly string[] | undefined) => names?.map((name) => ({ name }));
-  const hints = {
-    ...(forZones === undefined ? {} : { forZones: named(forZones) }),
-    ...(forNodes === undefined ? {} : { forNodes: named(forNodes) }),
-  };
+  const hasHints = forZones !== undefined || forNodes !== undefined;
   return {
     addresses: [hosts[host][family]],
     nodeName: nodeOf[host],
     zone: `zone-${nodeOf[host]}`,
     conditions: conditions[is],
-    ...(forZones === undefined && forNodes === undefined ? {} : { hints }),
+    hints: hasHints ? { forZones: named(forZones), forNodes: named(forNodes) } : undefined,
   };
 }
 
@@ -222,13 +198,28 @@ function bothFamilies(pairs: readonly AddressPair[]): readonly string[] {
   return pairs.flatMap(({ v4, v6 }) => [v4, v6]);
 }
 
+/** Returns a Node of every state. */
+export function makeNode(name: "n1" | "n2") {
+  return {
+    apiVersion: "v1",
+    kind: "Node" as const,
+    metadata: { name, labels: { "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": `zone-${name}` } },
+    spec: { podCIDR: podCIDRs[name].v4, podCIDRs: [podCIDRs[name].v4, podCIDRs[name].v6] },
+    status: { addresses: families.map((family) => ({ type: "InternalIP", address: hosts[name][family] })) },
+  };
+}
+
 /** The Nodes of every state. */
-export const nodes: readonly NodeManifest[] = (["n1", "n2"] as const).map((name) => ({
-  apiVersion: "v1",
-  kind: "Node",
-  metadata: { name, labels: { "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": `zone-${name}` } },
-  spec: { podCIDR: podCIDRs[name].v4, podCIDRs: [podCIDRs[name].v4, podCIDRs[name].v6] },
-  status: {
-    addresses: families.map((family) => ({ type: "InternalIP" as const, address: hosts[name][family] })),
-  },
-}));
+export const nodes = [makeNode("n1"), makeNode("n2")];
+
+/** The parts of Kubernetes objects that scenarios use. */
+export type ServiceManifest = Readonly<ReturnType<typeof makeService>>;
+export type EndpointSliceManifest = Readonly<ReturnType<typeof makeSlice>>;
+export type EndpointManifest = EndpointSliceManifest["endpoints"][number];
+export type Manifest = ServiceManifest | EndpointSliceManifest | ReturnType<typeof makeNode>;
+
+/** State of the cluster, except its Nodes, which are the same in all states. */
+export interface State {
+  readonly services: readonly ServiceManifest[];
+  readonly slices: readonly EndpointSliceManifest[];
+}

@@ -1,6 +1,5 @@
-import { hasWholeAddresses } from "./build.ts";
+import { hasWholeAddresses, type ServiceManifest, type State } from "./build.ts";
 import type { Deviation, ProxyProfile } from "./deviations.ts";
-import type { ServicePortManifest, State } from "./manifest.ts";
 import {
   type AddressPair,
   boundAddress,
@@ -194,7 +193,11 @@ function targetPortOf(state: State, packet: Packet, protocol: Protocol): number 
   return port;
 }
 
-function portOf(state: State, { to, port }: Packet, protocol: Protocol): ServicePortManifest | undefined {
+function portOf(
+  state: State,
+  { to, port }: Packet,
+  protocol: Protocol,
+): ServiceManifest["spec"]["ports"][number] | undefined {
   const isNodePort = to.kind === "address" && to.isOfNode;
   return state.services
     .filter(({ metadata }) => to.kind === "address" || metadata.name === to.service)

@@ -1,5 +1,5 @@
+import type { State } from "./build.ts";
 import type { Deviation } from "./deviations.ts";
-import type { State } from "./manifest.ts";
 import type { Frontend, Packet, Sender } from "./packet.ts";
 import type { HostName, Protocol } from "./places.ts";
 

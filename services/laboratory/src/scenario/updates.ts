@@ -1,4 +1,4 @@
-import { draining, web } from "./build.ts";
+import { draining, type State, web } from "./build.ts";
 import {
   balancer,
   droppedOrReset,
@@ -8,7 +8,6 @@ import {
   unknownAddressPort,
   unknownPort,
 } from "./everywhere.ts";
-import type { State } from "./manifest.ts";
 import { clusterIP, n1, nodeAddress, type Packet, pod } from "./packet.ts";
 import type { Flow, Update } from "./scenario.ts";
 

@@ -1,6 +1,5 @@
 import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
-import { web } from "@kpng/laboratory/scenario/build.ts";
-import type { State } from "@kpng/laboratory/scenario/manifest.ts";
+import { type State, web } from "@kpng/laboratory/scenario/build.ts";
 import {
   addressOf,
   clusterIP,
