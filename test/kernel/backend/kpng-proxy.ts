@@ -2,8 +2,7 @@ import { readFileSync } from "node:fs";
 import { CommandProxy } from "@kpng/laboratory/check/command-proxy.ts";
 import { WatcherStates } from "@kpng/laboratory/check/states.ts";
 import type { TwoNodes } from "@kpng/laboratory/check/two-nodes.ts";
-import { parseExceptions } from "@kpng/laboratory/exceptions.ts";
-import { ProxyProfile } from "@kpng/laboratory/scenario/deviations.ts";
+import { ProxyProfile, parseExceptions } from "@kpng/laboratory/scenario/deviations.ts";
 import { type Program, programFile } from "../../process/program-file.ts";
 
 /** Longest time from a state to its rules, in milliseconds; a guest is slower than its machine. */

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { type Exceptions, parseExceptions } from "@kpng/laboratory/exceptions.ts";
+import { type Exceptions, parseExceptions } from "@kpng/laboratory/scenario/deviations.ts";
 import { type OptionSpec, oneOf, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Options } from "../context/command-context.ts";

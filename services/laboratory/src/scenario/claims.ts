@@ -1,6 +1,6 @@
 import { named, publicAddress, together, web } from "./build.ts";
 import { droppedOrReset } from "./everywhere.ts";
-import { clusterIP, externalIP, loadBalancerIP, n1, outside, pod, stranger } from "./packet.ts";
+import { clusterIP, externalIP, fromEach, loadBalancerIP, n1, outside, pod, stranger } from "./packet.ts";
 import { ranges } from "./places.ts";
 import type { Scenario } from "./scenario.ts";
 
@@ -34,11 +34,7 @@ export const claimScenarios: readonly Scenario[] = [
     name: "an external IP that is the cluster IP of a Service without endpoints",
     state: together(web(victim, []), named("a-rival", { ...rival, externalIPs: [itsClusterIP] }, ["d"])),
     notRunWith,
-    packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "refused" },
-      { from: n1, to: clusterIP("web"), port: 80, verdict: "refused" },
-      { from: outside, to: clusterIP("web"), port: 80, verdict: "refused" },
-    ],
+    packets: [...fromEach([pod("a"), n1, outside], { to: clusterIP("web"), port: 80, verdict: "refused" })],
   },
   {
     name: "a load-balancer IP for some clients that is the cluster IP of another Service",
@@ -50,8 +46,7 @@ export const claimScenarios: readonly Scenario[] = [
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, ...own, source: "kept" },
       { from: n1, to: clusterIP("web"), port: 80, ...own },
-      { from: outside, to: clusterIP("web"), port: 80, ...own, source: "masqueraded" },
-      { from: stranger, to: clusterIP("web"), port: 80, ...own, source: "masqueraded" },
+      ...fromEach([outside, stranger], { to: clusterIP("web"), port: 80, ...own, source: "masqueraded" }),
     ],
   },
   {
@@ -74,8 +69,7 @@ export const claimScenarios: readonly Scenario[] = [
     notRunWith,
     packets: [
       { from: outside, to: loadBalancerIP("web"), port: 80, ...own, source: "masqueraded" },
-      { from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "silent", ...droppedOrReset },
-      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent", ...droppedOrReset },
+      ...fromEach([stranger, pod("a")], { to: loadBalancerIP("web"), port: 80, verdict: "silent", ...droppedOrReset }),
     ],
   },
   {
@@ -86,8 +80,7 @@ export const claimScenarios: readonly Scenario[] = [
     ),
     notRunWith,
     packets: [
-      { from: outside, to: externalIP("web"), port: 80, ...own, source: "masqueraded" },
-      { from: pod("a"), to: externalIP("web"), port: 80, ...own, source: "masqueraded" },
+      ...fromEach([outside, pod("a")], { to: externalIP("web"), port: 80, ...own, source: "masqueraded" }),
       { from: n1, to: externalIP("web"), port: 80, ...own },
     ],
   },

@@ -1,6 +1,6 @@
 import { named, together, web } from "./build.ts";
 import { deletedAddress, unknownPort } from "./everywhere.ts";
-import { clusterIP, n1, outside, pod } from "./packet.ts";
+import { clusterIP, fromEach, n1, outside, pod } from "./packet.ts";
 import type { Scenario } from "./scenario.ts";
 
 /** Cluster IPs, from pods, from the node and from outside. */
@@ -13,9 +13,7 @@ export const clusterIPScenarios: readonly Scenario[] = [
       { from: pod("a"), to: clusterIP("web"), port: 443, goesTo: ["b", "c"], source: "kept" },
       { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
       { from: outside, to: clusterIP("web"), port: 443, goesTo: ["b", "c"], source: "masqueraded" },
-      { from: pod("a"), to: clusterIP("web"), port: 81, verdict: "untouched", ...unknownPort },
-      { from: n1, to: clusterIP("web"), port: 81, verdict: "untouched", ...unknownPort },
-      { from: outside, to: clusterIP("web"), port: 81, verdict: "untouched", ...unknownPort },
+      ...fromEach([pod("a"), n1, outside], { to: clusterIP("web"), port: 81, verdict: "untouched", ...unknownPort }),
     ],
   },
   {

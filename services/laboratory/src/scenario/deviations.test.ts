@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { parseExceptions } from "../exceptions.ts";
-import { isDeviation, ProxyProfile } from "./deviations.ts";
+import { isDeviation, ProxyProfile, parseExceptions } from "./deviations.ts";
 
 const isKnown = (name: string): boolean => isDeviation(name.split("/")[0] ?? "") || name === "cleanup";
 const profileOf = (text: string) => new ProxyProfile(parseExceptions(text, isKnown));

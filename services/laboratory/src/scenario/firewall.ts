@@ -1,6 +1,6 @@
 import { web } from "./build.ts";
 import { everywhere } from "./everywhere.ts";
-import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "./packet.ts";
+import { clusterIP, fromEach, loadBalancerIP, n1, nodeAddress, outside, pod } from "./packet.ts";
 import type { Scenario } from "./scenario.ts";
 
 const toBoth = { goesTo: ["b", "c"] } as const;
@@ -37,10 +37,9 @@ export const firewallScenarios: readonly Scenario[] = [
     state: web(everywhere, ["b", "c"]),
     packets: [
       // The rules accept packets with the mark for masquerading.
-      { from: outside, to: nodeAddress, port: 30_080, ...accepted },
+      ...fromEach([outside, pod("a")], { to: nodeAddress, port: 30_080, ...accepted }),
       { from: outside, to: loadBalancerIP("web"), port: 80, ...accepted },
       { from: outside, to: clusterIP("web"), port: 80, ...accepted },
-      { from: pod("a"), to: nodeAddress, port: 30_080, ...accepted },
       { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       // Accepting traffic between pods is up to the network plugin.
       { from: pod("a"), to: clusterIP("web"), port: 80, ...droppedByForward("b", "c") },

@@ -1,11 +1,13 @@
 import { publicAddress, web } from "./build.ts";
 import { deletedAddress, droppedOrReset, everywhere, unknownAddressPort } from "./everywhere.ts";
-import { clusterIP, externalIP, loadBalancerIP, n1, nodeAddress, outside, pod, stranger } from "./packet.ts";
+import { clusterIP, externalIP, fromEach, loadBalancerIP, n1, nodeAddress, outside, pod, stranger } from "./packet.ts";
 import { boundAddress, hosts, ranges } from "./places.ts";
 import type { Scenario } from "./scenario.ts";
 
 const served = { goesTo: ["b", "c"], source: "masqueraded" } as const;
+const everyone = [outside, stranger, pod("a"), n1];
 const balancer = { to: loadBalancerIP("web"), port: 80 } as const;
+const shut = { ...balancer, verdict: "silent", ...droppedOrReset } as const;
 
 /** Load-balancer IPs and external IPs. */
 export const loadBalancerScenarios: readonly Scenario[] = [
@@ -13,10 +15,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "a load-balancer IP",
     state: web(everywhere, ["b", "c"]),
     packets: [
-      { from: outside, ...balancer, ...served },
-      { from: stranger, ...balancer, ...served },
-      { from: pod("a"), ...balancer, ...served },
-      { from: n1, ...balancer, ...served },
+      ...fromEach(everyone, { ...balancer, ...served }),
       { from: outside, to: nodeAddress, port: 30_080, ...served },
       { from: outside, to: loadBalancerIP("web"), port: 81, verdict: "untouched", ...unknownAddressPort },
       { from: outside, to: loadBalancerIP("web"), port: 30_080, verdict: "untouched", ...unknownAddressPort },
@@ -27,9 +26,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, ...served },
-      { from: stranger, ...balancer, verdict: "silent", ...droppedOrReset },
-      { from: pod("a"), ...balancer, verdict: "silent", ...droppedOrReset },
-      { from: n1, ...balancer, verdict: "silent", ...droppedOrReset },
+      ...fromEach([stranger, pod("a"), n1], shut),
       { from: stranger, to: nodeAddress, port: 30_080, ...served },
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
     ],
@@ -37,20 +34,12 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   {
     name: "a load-balancer IP for all clients and some ranges",
     state: web({ ...everywhere, sourceRanges: [ranges.outside, ranges.everybody] }, ["b", "c"]),
-    packets: [
-      { from: outside, ...balancer, ...served },
-      { from: stranger, ...balancer, ...served },
-      { from: pod("a"), ...balancer, ...served },
-    ],
+    packets: fromEach([outside, stranger, pod("a")], { ...balancer, ...served }),
   },
   {
     name: "a load-balancer IP for the nodes",
     state: web({ ...everywhere, sourceRanges: [ranges.nodes] }, ["b", "c"]),
-    packets: [
-      { from: n1, ...balancer, ...served },
-      { from: outside, ...balancer, verdict: "silent", ...droppedOrReset },
-      { from: pod("a"), ...balancer, verdict: "silent", ...droppedOrReset },
-    ],
+    packets: [{ from: n1, ...balancer, ...served }, ...fromEach([outside, pod("a")], shut)],
   },
   {
     // A node that has the address uses it as source address, too.
@@ -58,17 +47,14 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.nodes] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, ...served },
-      { from: outside, ...balancer, verdict: "silent", ...droppedOrReset },
+      { from: outside, ...shut },
     ],
   },
   {
     name: "a load-balancer IP for other clients, bound on the node",
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
-      {
-        ...{ from: n1, ...balancer, verdict: "silent" },
-        ...droppedOrReset,
-      },
+      { from: n1, ...shut },
       { from: outside, ...balancer, ...served },
     ],
   },
@@ -76,9 +62,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "a load balancer that forwards to node ports",
     state: web({ ...everywhere, ipMode: "Proxy" }, ["b", "c"]),
     packets: [
-      { from: outside, ...balancer, verdict: "untouched", ...deletedAddress },
-      { from: pod("a"), ...balancer, verdict: "untouched", ...deletedAddress },
-      { from: n1, ...balancer, verdict: "untouched", ...deletedAddress },
+      ...fromEach([outside, pod("a"), n1], { ...balancer, verdict: "untouched", ...deletedAddress }),
       { from: outside, to: nodeAddress, port: 30_080, ...served },
     ],
   },
@@ -86,9 +70,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "external IPs",
     state: web({ externalIPs: [publicAddress(20)] }, ["b", "c"]),
     packets: [
-      { from: outside, to: externalIP("web"), port: 80, ...served },
-      { from: pod("a"), to: externalIP("web"), port: 80, ...served },
-      { from: n1, to: externalIP("web"), port: 80, ...served },
+      ...fromEach([outside, pod("a"), n1], { to: externalIP("web"), port: 80, ...served }),
       { from: outside, to: externalIP("web"), port: 81, verdict: "untouched", ...unknownAddressPort },
     ],
   },
@@ -96,9 +78,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "an external IP that is the node's own",
     state: web({ externalIPs: [hosts.n1] }, ["b", "c"]),
     packets: [
-      { from: outside, to: externalIP("web"), port: 80, ...served },
-      { from: pod("a"), to: externalIP("web"), port: 80, ...served },
-      { from: n1, to: externalIP("web"), port: 80, ...served },
+      ...fromEach([outside, pod("a"), n1], { to: externalIP("web"), port: 80, ...served }),
       { from: outside, to: nodeAddress, port: 81, verdict: "untouched" },
     ],
   },

@@ -2,6 +2,7 @@ import { web } from "./build.ts";
 import { droppedOrReset, everywhere, loopbackNodePort } from "./everywhere.ts";
 import {
   clusterIP,
+  fromEach,
   loadBalancerIP,
   localhost,
   n1,
@@ -23,8 +24,7 @@ function detected(name: string, detectLocal: NonNullable<Settings["detectLocal"]
     state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
-      { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
-      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+      ...fromEach([n1, outside], { to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" }),
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
       { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
     ],
@@ -77,9 +77,7 @@ export const masqueradeScenarios: readonly Scenario[] = [
     settings: { masqueradeAll: true },
     state: web(everywhere, ["a", "b"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
-      { from: outside, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
-      { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
+      ...fromEach([pod("a"), outside, n1], { to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" }),
       ...external,
     ],
   },

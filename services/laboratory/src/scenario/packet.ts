@@ -31,6 +31,11 @@ export const neighbour: Sender = { kind: "neighbour" };
 /** The client outside, with an address that no limited source range contains. */
 export const stranger: Sender = { kind: "outside", address: strangerAddress };
 
+/** Returns the same packet from each of these senders. */
+export function fromEach<const P>(senders: readonly Sender[], packet: P) {
+  return senders.map((from) => ({ from, ...packet }));
+}
+
 /** Destination of a packet, by the role of its address for the Service. */
 export type Frontend =
   | { readonly kind: "clusterIP"; readonly service: string }

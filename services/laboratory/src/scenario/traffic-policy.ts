@@ -4,6 +4,7 @@ import {
   clusterIP,
   externalIP,
   type Frontend,
+  fromEach,
   loadBalancerIP,
   localhost,
   n1,
@@ -87,8 +88,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, external: "Local", sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
-      { from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "silent", ...droppedOrReset },
-      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent", ...droppedOrReset },
+      ...fromEach([stranger, pod("a")], { to: loadBalancerIP("web"), port: 80, verdict: "silent", ...droppedOrReset }),
       { from: stranger, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
     ],
   },
@@ -97,8 +97,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, internal: "Local" }, ["b", "c"]),
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "kept" },
-      { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
-      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
+      ...fromEach([n1, outside], { to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" }),
       ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["b", "c"], source: "masqueraded" }]),
     ],
   },
@@ -106,9 +105,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     name: "internal policy Local without an endpoint on the node",
     state: web({ ...everywhere, internal: "Local" }, ["c", "d"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
-      { from: n1, to: clusterIP("web"), port: 80, verdict: "silent" },
-      { from: outside, to: clusterIP("web"), port: 80, verdict: "silent" },
+      ...fromEach([pod("a"), n1, outside], { to: clusterIP("web"), port: 80, verdict: "silent" }),
       ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["c", "d"], source: "masqueraded" }]),
     ],
   },
@@ -128,13 +125,8 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     name: "no endpoint",
     state: web(everywhere, []),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "refused" },
-      { from: n1, to: clusterIP("web"), port: 80, verdict: "refused" },
-      { from: outside, to: clusterIP("web"), port: 80, verdict: "refused" },
-      ...onEach((frontend) => [
-        { from: outside, ...frontend, verdict: "refused" },
-        { from: pod("a"), ...frontend, verdict: "refused" },
-      ]),
+      ...fromEach([pod("a"), n1, outside], { to: clusterIP("web"), port: 80, verdict: "refused" }),
+      ...onEach((frontend) => fromEach([outside, pod("a")], { ...frontend, verdict: "refused" })),
       { from: n1, to: nodeAddress, port: 30_080, verdict: "refused" },
       { from: n1, to: localhost, port: 30_080, verdict: "refused" },
     ],
@@ -144,10 +136,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, internal: "Local", external: "Local" }, []),
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "refused" },
-      ...onEach((frontend) => [
-        { from: outside, ...frontend, verdict: "refused" },
-        { from: pod("a"), ...frontend, verdict: "refused" },
-      ]),
+      ...onEach((frontend) => fromEach([outside, pod("a")], { ...frontend, verdict: "refused" })),
     ],
   },
   {

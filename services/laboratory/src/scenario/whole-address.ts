@@ -3,6 +3,7 @@ import { unknownAddressPort, unknownPort } from "./everywhere.ts";
 import {
   clusterIP,
   externalIP,
+  fromEach,
   loadBalancerIP,
   n1,
   nodeAddress,
@@ -105,8 +106,7 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     packets: [
       { from: outside, to: externalIP("web"), port: one, ...wholeBesidePort({ verdict: "refused" }) },
       { from: pod("a"), to: externalIP("web"), port: one, ...wholeBesidePort({ verdict: "refused" }) },
-      { from: pod("a"), to: clusterIP("web"), port: one, ...wholeClusterIP({ verdict: "refused" }) },
-      { from: n1, to: clusterIP("web"), port: one, ...wholeClusterIP({ verdict: "refused" }) },
+      ...fromEach([pod("a"), n1], { to: clusterIP("web"), port: one, ...wholeClusterIP({ verdict: "refused" }) }),
     ],
   },
   {
@@ -150,9 +150,7 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     state: web({ mapIP: true, externalIPs: [hosts.n1] }, ["b", "c"]),
     packets: [
       { from: outside, to: externalIP("web"), port: 80, ...masqueraded },
-      { from: outside, to: nodeAddress, port: 81, verdict: "untouched" },
-      { from: pod("a"), to: nodeAddress, port: 81, verdict: "untouched" },
-      { from: n1, to: nodeAddress, port: 81, verdict: "untouched" },
+      ...fromEach([outside, pod("a"), n1], { to: nodeAddress, port: 81, verdict: "untouched" }),
     ],
   },
 ];
