@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { accessSync, constants, existsSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -240,9 +240,12 @@ type OpenResult =
 /** Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules for both families. */
 export async function openLaboratory(): Promise<OpenResult> {
   if (process.platform !== "linux") return unavailable("network namespaces need Linux");
-  const tools = missingTools();
+  const test = 'for tool; do command -v "$tool" >&2 || echo "$tool"; done';
+  const { stdout } = await runCommand(["sh", "-c", test, "sh", ...Object.keys(packageByTool)]);
+  const tools = stdout.split("\n").filter(Boolean);
   if (tools.length > 0) {
-    return unavailable(`not installed: ${tools.join(", ")} (Debian packages: ${packagesOf(tools).join(" ")})`);
+    const packages = new Set(tools.map((tool) => packageByTool[tool]));
+    return unavailable(`not installed: ${tools.join(", ")} (Debian packages: ${[...packages].join(" ")})`);
   }
   try {
     const laboratory = await Laboratory.open();
@@ -297,35 +300,4 @@ async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
     if (exitCode !== 0) return `the kernel rejects NAT rules: ${tool}: ${stderr.trim()}`;
   }
   return undefined;
-}
-
-function missingTools(): readonly string[] {
-  const folders = (toolEnvironment().PATH ?? "").split(":");
-  const isIn = (folder: string, tool: string) => {
-    try {
-      accessSync(`${folder}/${tool}`, constants.X_OK);
-      return true;
-    } catch {
-      return false;
-    }
-  };
-  return Object.keys(packageByTool).filter((tool) => !folders.some((folder) => isIn(folder, tool)));
-}
-
-function packagesOf(tools: readonly string[]): readonly string[] {
-  return [...new Set(tools.flatMap((tool) => packageByTool[tool] ?? []))];
-}
-
-/**
- * Returns whether an address answers one ping, sent from a network namespace of the laboratory, within a second;
- * undefined if `ping` is not installed.
- */
-export async function ping(
-  laboratory: Laboratory,
-  networkNamespace: string,
-  address: string,
-): Promise<boolean | undefined> {
-  const { exitCode } = await laboratory.tryRun(networkNamespace, ["ping", "-c", "1", "-W", "1", address]);
-  // setpriv, which starts every command in a namespace, exits with 127 if it does not find the command.
-  return exitCode === 127 ? undefined : exitCode === 0;
 }

@@ -1,7 +1,7 @@
 import { resolve } from "node:path";
 import { type ApiCall, ApiServerStates } from "@kpng/laboratory/check/api-server-states.ts";
 import { CommandProxy, type ProxyCommand } from "@kpng/laboratory/check/command-proxy.ts";
-import { NotRunnable, type PacketCase, PacketRun } from "@kpng/laboratory/check/packet-cases.ts";
+import { Excepted, NotRunnable, type PacketCase, PacketRun } from "@kpng/laboratory/check/packet-cases.ts";
 import { serveSctp, whyNoSctp } from "@kpng/laboratory/check/sctp.ts";
 import { type StateSource, WatcherStates } from "@kpng/laboratory/check/states.ts";
 import { buildTwoNodes, targetPorts } from "@kpng/laboratory/check/two-nodes.ts";
@@ -132,7 +132,7 @@ async function runCase(
     return wrong.length === 0 ? end("passed") : end("failed", wrong.join("\n"));
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
-    if (error instanceof NotRunnable) return end(error.isExcepted ? "excepted" : "not-applicable", text);
+    if (error instanceof NotRunnable) return end(error instanceof Excepted ? "excepted" : "not-applicable", text);
     return end("failed", text, true);
   }
 }

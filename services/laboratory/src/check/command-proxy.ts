@@ -35,10 +35,9 @@ const inFolder = ["sh", "-c", 'cd "$1" && shift && exec "$@"', "backend", proces
 
 /** Runs a command as a proxy under test on n1. */
 export class CommandProxy implements AsyncDisposable {
-  readonly profile: ProxyProfile;
+  readonly command: ProxyCommand;
+  readonly states: StateSource;
   readonly #world: TwoNodes;
-  readonly #states: StateSource;
-  readonly #command: ProxyCommand;
   readonly #words: Readonly<Record<string, string>>;
   readonly #cgroup: NodeCgroup | undefined;
   readonly #marker: Marker;
@@ -47,10 +46,9 @@ export class CommandProxy implements AsyncDisposable {
   #state: State = { services: [], slices: [] };
 
   private constructor(world: TwoNodes, states: StateSource, command: ProxyCommand, cgroup?: NodeCgroup, bpf?: string) {
-    this.profile = command.profile;
+    this.command = command;
+    this.states = states;
     this.#world = world;
-    this.#states = states;
-    this.#command = command;
     this.#cgroup = cgroup;
     this.#words = {
       ...{ ...states.words, node: "n1" },
@@ -83,22 +81,11 @@ export class CommandProxy implements AsyncDisposable {
 
   /** Returns true if the command takes the settings of scenarios. */
   get takesSettings(): boolean {
-    return this.#command.command.includes("{options}");
+    return this.command.command.includes("{options}");
   }
 
-  /** Returns true if the proxy has a command that removes its rules behind its back. */
-  get canLoseRules(): boolean {
-    return this.#command.loseRules !== undefined;
-  }
-
-  /** Returns true if the proxy has a command that removes everything of it. */
-  get canCleanUp(): boolean {
-    return this.#command.cleanup !== undefined;
-  }
-
-  /** Returns true if what serves the states can be restarted. */
-  get canRestartStates(): boolean {
-    return this.#states.restart !== undefined;
+  get profile(): ProxyProfile {
+    return this.command.profile;
   }
 
   /** Value of a placeholder. *Shape of `name`:* `cgroup`. */
@@ -115,7 +102,7 @@ export class CommandProxy implements AsyncDisposable {
   }
 
   #run(): void {
-    const words = this.#command.command.flatMap((word) =>
+    const words = this.command.command.flatMap((word) =>
       word === "{options}" ? settingsOptions(this.#settings, this.profile) : [this.#fill(word)],
     );
     const { api, kubeconfig, node = "" } = this.#words;
@@ -132,17 +119,17 @@ export class CommandProxy implements AsyncDisposable {
 
   /** Changes the state of the cluster; resolves when the rules for it are installed. Errors: timeout; the proxy ends. */
   apply(state: State): Promise<void> {
-    return this.#apply(state, this.#command.timeoutMs);
+    return this.#apply(state, this.command.timeoutMs);
   }
 
   async #apply(state: State, timeoutMs: number): Promise<void> {
     this.#state = state;
     // Otherwise the marker of this state could be seen before its changes.
-    if (!this.#states.isAtomic) await this.#states.apply(together(state, this.#marker.state));
+    if (!this.states.isAtomic) await this.states.apply(together(state, this.#marker.state));
     // Many proxies change one Service after the other, and some attach programs at the end, so a first marker may come
     // before the rest of its state. A second one comes after it, because a proxy begins one sync after the other.
     for (let marker = 0; marker < 2; marker++) {
-      await this.#states.apply(together(state, this.#marker.next()));
+      await this.states.apply(together(state, this.#marker.next()));
       await this.#marked(timeoutMs);
     }
   }
@@ -163,9 +150,9 @@ export class CommandProxy implements AsyncDisposable {
 
   /** Restarts what serves the states, if that is possible; resolves when the proxy has the state again. */
   async restartStates(): Promise<void> {
-    await this.#states.restart?.();
+    await this.states.restart?.();
     // A client may wait for half a minute before it connects again.
-    await this.#apply(this.#state, this.#command.timeoutMs + 30_000);
+    await this.#apply(this.#state, this.command.timeoutMs + 30_000);
   }
 
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<void> {
@@ -174,12 +161,12 @@ export class CommandProxy implements AsyncDisposable {
 
   /** Deletes rules of the proxy from the kernel, as another program could do. */
   async loseRules(): Promise<void> {
-    await this.#shell(this.#command.loseRules);
+    await this.#shell(this.command.loseRules);
   }
 
   /** Runs the proxy's own cleanup command, and returns its output. The process must have ended. */
   cleanUp(): Promise<string> {
-    return this.#shell(this.#command.cleanup);
+    return this.#shell(this.command.cleanup);
   }
 
   async #shell(command = ""): Promise<string> {
@@ -191,7 +178,7 @@ export class CommandProxy implements AsyncDisposable {
 
   /** Returns the end of its output and of its source of states, for the message of a failure. */
   log(): string {
-    return `${this.#process.log()}\n${this.#states.log()}`.trimEnd();
+    return `${this.#process.log()}\n${this.states.log()}`.trimEnd();
   }
 
   /** Stops the proxy and its source of states. What the proxy has installed stays. Errors: as {@link NodeProcess.stop}. */
@@ -199,7 +186,7 @@ export class CommandProxy implements AsyncDisposable {
     try {
       await this.stop();
     } finally {
-      await this.#states.close();
+      await this.states.close();
       this.#cgroup?.[Symbol.dispose]();
     }
   }

@@ -15,15 +15,10 @@ import { Traffic } from "./traffic.ts";
 import { NodeFirewall, type TwoNodes } from "./two-nodes.ts";
 
 /** Thrown by a case that cannot be run with this proxy or on this machine; the message is the reason. */
-export class NotRunnable extends Error {
-  /** The proxy is excepted from the case on purpose. */
-  readonly isExcepted: boolean;
+export class NotRunnable extends Error {}
 
-  constructor(reason: string, { isExcepted = false } = {}) {
-    super(reason);
-    this.isExcepted = isExcepted;
-  }
-}
+/** Thrown by a case from which the proxy is excepted on purpose; the message is the reason. */
+export class Excepted extends NotRunnable {}
 
 /** A case of `kpng conformance packets`. */
 export interface PacketCase {
@@ -136,7 +131,7 @@ export const packetCases: readonly PacketCase[] = [
     id: "cleanup",
     name: "the cleanup command removes everything of the proxy",
     run: async (run) => {
-      if (!run.proxy.canCleanUp) throw new NotRunnable("no --cleanup");
+      if (run.proxy.command.cleanup === undefined) throw new NotRunnable("no --cleanup");
       await run.bringTo(served);
       const whyNot = await whyNotSeen(run.world);
       await run.cleanUp();
@@ -164,7 +159,7 @@ function scenarioCase(scenario: Scenario): PacketCase {
       const { world, proxy } = run;
       const { notRunWith } = scenario;
       const varies = notRunWith === undefined ? undefined : proxy.profile.reasonFor(notRunWith);
-      if (varies !== undefined) throw new NotRunnable(varies, { isExcepted: true });
+      if (varies !== undefined) throw new Excepted(varies);
       await run.bringTo(scenario);
       const wrong = await checkPackets(world, scenario, proxy.profile);
       const whyNot = scenario.packets.some(({ protocol }) => protocol === "sctp") ? whyNoSctp() : undefined;
@@ -180,7 +175,7 @@ function updateCase(update: Update): PacketCase {
     id: idOf("update", update),
     name: `${update.name}, during traffic`,
     run: async (run) => {
-      if (event === "rules lost" && !run.proxy.canLoseRules) throw new NotRunnable("no --lose-rules");
+      if (event === "rules lost" && run.proxy.command.loseRules === undefined) throw new NotRunnable("no --lose-rules");
       await run.bringTo(before);
       const wrong = await checkUpdate(run.world, run.proxy, update);
       return run.explain(wrong, after);
@@ -195,7 +190,8 @@ function continuityCase(id: string, name: string, act: (run: PacketRun) => Promi
     name,
     run: async (run) => {
       const { world, proxy } = run;
-      if (id === "watcher" && !proxy.canRestartStates) throw new NotRunnable("an API server serves the states");
+      if (id === "watcher" && proxy.states.restart === undefined)
+        throw new NotRunnable("an API server serves the states");
       await run.bringTo(served);
       await using traffic = await Traffic.start(world, served.state, servedWays);
       await act(run);

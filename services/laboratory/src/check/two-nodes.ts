@@ -11,7 +11,6 @@ import {
   crowdAddresses,
   type Family,
   gateways,
-  type HostName,
   hosts,
   neighbourAddress,
   nodeOf,
@@ -59,11 +58,11 @@ export async function buildTwoNodes(options: BuildOptions = {}): Promise<TwoNode
   try {
     await buildNetwork(laboratory);
     await prepare?.(laboratory);
-    const names = Object.keys(hosts) as HostName[];
-    const serving = names.map((name) => AgentClient.start(laboratory, name, targetPorts, Object.values(hosts[name])));
     const agents = await Promise.all([
-      ...serving,
-      ...["client", "neighbour"].map((name) => AgentClient.start(laboratory, name, [], [])),
+      ...Object.entries(hosts).map(([name, pair]) =>
+        AgentClient.start(laboratory, name, targetPorts, Object.values(pair)),
+      ),
+      ...[clientName, neighbourName].map((name) => AgentClient.start(laboratory, name)),
     ]);
     await pinAgents(agents);
     const byName = new Map(agents.map((agent) => [agent.name, agent]));
@@ -73,18 +72,15 @@ export async function buildTwoNodes(options: BuildOptions = {}): Promise<TwoNode
       families,
       agentOf: (sender) => {
         const agent = byName.get(
-          sender.kind === "outside" ? "client" : sender.kind === "neighbour" ? "neighbour" : sender.name,
+          sender.kind === "outside" ? clientName : sender.kind === "neighbour" ? neighbourName : sender.name,
         );
         if (agent === undefined) throw new Error("agent not found");
         return agent;
       },
-      rules: async () => {
-        const [v4, v6] = await Promise.all([
-          laboratory.run("n1", ["iptables-save"]),
-          laboratory.run("n1", ["ip6tables-save"]),
-        ]);
-        return { v4, v6 };
-      },
+      rules: async () => ({
+        v4: await laboratory.run("n1", ["iptables-save"]),
+        v6: await laboratory.run("n1", ["ip6tables-save"]),
+      }),
       close: () => laboratory.close(),
     };
   } catch (error) {
@@ -116,7 +112,7 @@ export async function buildNetwork(laboratory: Laboratory): Promise<void> {
     laboratory.run(name, ["ip", "-batch", "-"], `${lines.join("\n")}\n`);
   await Promise.all([
     batch("lan", lanLinks(laboratory)),
-    ...nodeNames.map((n) => batch(n, bridgeLinks(laboratory, n))),
+    ...nodeNames.map((node) => batch(node, bridgeLinks(laboratory, node))),
   ]);
   await Promise.all([
     batch(clientName, clientRoutes()),
@@ -192,22 +188,20 @@ function bridgeLinks(laboratory: Laboratory, node: "n1" | "n2"): readonly string
 function nodeRoutes(node: "n1" | "n2"): readonly string[] {
   const other = node === "n1" ? "n2" : "n1";
   return [
-    ...addresses("eth0", hosts[node], prefixes(24, 64)),
-    ...addresses(bridgeName, gateways[node], prefixes(24, 64)),
+    ...addresses("eth0", hosts[node]),
+    ...addresses(bridgeName, gateways[node]),
     "link set eth0 up",
     `route add ${podCIDRs[other].v4} via ${hosts[other].v4}`,
     `route add ${podCIDRs[other].v6} via ${hosts[other].v6}`,
     `route add default via ${outsideAddress.v4}`,
     `route add default via ${outsideAddress.v6}`,
-    ...(node === "n1" ? addresses("lo", boundAddress, prefixes(32, 128)) : []),
+    ...(node === "n1" ? addresses("lo", boundAddress, 32, 128) : []),
   ];
 }
 
 function clientRoutes(): readonly string[] {
   return [
-    ...[outsideAddress, strangerAddress, ...crowdAddresses].flatMap((pair) =>
-      addresses("eth0", pair, prefixes(24, 64)),
-    ),
+    ...[outsideAddress, strangerAddress, ...crowdAddresses].flatMap((pair) => addresses("eth0", pair)),
     "link set eth0 up",
     `route add default via ${hosts.n1.v4} src ${outsideAddress.v4}`,
     `route add default via ${hosts.n1.v6} src ${outsideAddress.v6}`,
@@ -222,7 +216,7 @@ function clientRoutes(): readonly string[] {
  */
 function neighbourRoutes(): readonly string[] {
   return [
-    ...addresses("eth0", neighbourAddress, prefixes(24, 64)),
+    ...addresses("eth0", neighbourAddress),
     "link set eth0 up",
     "address delete 127.0.0.1/8 dev lo",
     `route add 127.0.0.0/8 via ${hosts.n1.v4} src ${neighbourAddress.v4}`,
@@ -232,21 +226,17 @@ function neighbourRoutes(): readonly string[] {
 }
 
 function podRoutes(pod: PodName): readonly string[] {
-  const gateway = gateways[nodeOf[pod] === "n1" ? "n1" : "n2"];
+  const gateway = gateways[nodeOf[pod]];
   return [
-    ...addresses("eth0", hosts[pod], prefixes(24, 64)),
+    ...addresses("eth0", hosts[pod]),
     "link set eth0 up",
     `route add default via ${gateway.v4}`,
     `route add default via ${gateway.v6}`,
   ];
 }
 
-function prefixes(v4: number, v6: number) {
-  return { v4, v6 };
-}
-
-function addresses(link: string, pair: AddressPair, size: { readonly v4: number; readonly v6: number }) {
-  return [`address add ${pair.v4}/${size.v4} dev ${link}`, `address add ${pair.v6}/${size.v6} dev ${link} nodad`];
+function addresses(link: string, { v4, v6 }: AddressPair, length4 = 24, length6 = 64): readonly string[] {
+  return [`address add ${v4}/${length4} dev ${link}`, `address add ${v6}/${length6} dev ${link} nodad`];
 }
 
 const none: Firewall = { drops: [] };
