@@ -1,7 +1,9 @@
 import { EventEmitter, once } from "node:events";
-import { createServer, type ServerHttp2Session } from "node:http2";
-import { type AddressInfo, connect, createServer as createTcpServer, type Socket } from "node:net";
-import { Code, ConnectError } from "@connectrpc/connect";
+import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
+import { type AddressInfo, connect, createServer as createTcpServer, type Server } from "node:net";
+import { pipeline } from "node:stream";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 
@@ -13,65 +15,46 @@ import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb
  */
 export class ScriptedWatcher implements AsyncDisposable {
   /** *Shape:* `127.0.0.1:12345`. */
-  readonly address: string;
+  address = "";
   /** All streams since the start, the newest last. */
   readonly streams: ScriptedStream[] = [];
   /** If set, a new stream ends with this error before it is in `streams`. */
   refusal: ConnectError | undefined;
   /** Number of streams that `refusal` has ended. */
   refusedCount = 0;
-  readonly #opened: EventEmitter;
-  readonly #close: () => Promise<void>;
-  readonly #cut: () => void;
+  readonly #opened = new EventEmitter();
+  readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #server = createServer(
+    connectNodeAdapter({ routes: (router) => router.service(Sets, { watch: (...call) => this.#watch(...call) }) }),
+  );
+  #slow: Server | undefined;
   #taken = 0;
-
-  private constructor(address: string, opened: EventEmitter, cut: () => void, close: () => Promise<void>) {
-    this.address = address;
-    this.#opened = opened;
-    this.#cut = cut;
-    this.#close = close;
-  }
 
   /** Starts on a free port of 127.0.0.1. With `isSlow`, each byte of its answers is a TCP segment of its own. */
   static async start({ isSlow = false }: { readonly isSlow?: boolean } = {}): Promise<ScriptedWatcher> {
-    const opened = new EventEmitter();
-    const sessions = new Set<ServerHttp2Session>();
-    const server = createServer(
-      connectNodeAdapter({
-        routes: (router) =>
-          router.service(Sets, {
-            watch: (requests, { signal }) => {
-              const { refusal } = watcher;
-              if (refusal !== undefined) {
-                watcher.refusedCount += 1;
-                throw refusal;
-              }
-              const stream = new ScriptedStream(requests, signal);
-              watcher.streams.push(stream);
-              opened.emit("stream");
-              return stream.operations();
-            },
-          }),
-      }),
-    );
-    server.on("session", (session) => {
-      sessions.add(session);
-      session.on("error", () => undefined).once("close", () => sessions.delete(session));
+    const watcher = new ScriptedWatcher();
+    watcher.#server.on("session", (session) => {
+      watcher.#sessions.add(session);
+      session.on("error", () => undefined).once("close", () => watcher.#sessions.delete(session));
     });
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const { port } = server.address() as AddressInfo;
-    const slow = isSlow ? await startSlowProxy(port) : undefined;
-    const cut = (): void => {
-      for (const session of sessions) session.destroy();
-    };
-    const close = async (): Promise<void> => {
-      cut();
-      slow?.close();
-      await new Promise((resolve) => server.close(resolve));
-    };
-    const watcher = new ScriptedWatcher(`127.0.0.1:${slow?.port ?? port}`, opened, cut, close);
+    let port = await listen(watcher.#server);
+    if (isSlow) {
+      watcher.#slow = slowProxy(port);
+      port = await listen(watcher.#slow);
+    }
+    watcher.address = `127.0.0.1:${port}`;
     return watcher;
+  }
+
+  #watch(requests: AsyncIterable<WatchReq>, { signal }: HandlerContext): AsyncIterable<OpItem> {
+    if (this.refusal !== undefined) {
+      this.refusedCount += 1;
+      throw this.refusal;
+    }
+    const stream = new ScriptedStream(requests, signal);
+    this.streams.push(stream);
+    this.#opened.emit("stream");
+    return stream.operations();
   }
 
   /** Resolves with the next stream that no earlier call has returned. Rejects after `limitMs`. */
@@ -87,11 +70,13 @@ export class ScriptedWatcher implements AsyncDisposable {
 
   /** Breaks all connections, as a crash does. */
   cut(): void {
-    this.#cut();
+    for (const session of this.#sessions) session.destroy();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#close();
+    this.cut();
+    this.#slow?.close();
+    await new Promise((resolve) => this.#server.close(resolve));
   }
 }
 
@@ -170,37 +155,25 @@ export class ScriptedStream {
   }
 }
 
-/** Starts a proxy that forwards the server's bytes one by one. */
-async function startSlowProxy(target: number): Promise<{ readonly port: number; close(): void }> {
-  const sockets = new Set<Socket>();
-  const server = createTcpServer((client) => {
-    const upstream = connect(target, "127.0.0.1");
-    for (const socket of [client, upstream]) {
-      sockets.add(socket);
-      socket.setNoDelay(true);
-      socket.on("error", () => socket.destroy()).on("close", () => sockets.delete(socket));
-    }
-    client.pipe(upstream);
-    upstream.on("data", async (data) => {
-      upstream.pause();
-      for (const byte of data) {
-        if (client.destroyed) break;
-        client.write(Buffer.of(byte));
-        // Each byte is written in a turn of its own, so that it becomes a segment.
-        await new Promise(setImmediate);
+/** Returns a proxy that forwards the server's bytes one by one. */
+function slowProxy(port: number): Server {
+  return createTcpServer({ noDelay: true }, (client) => {
+    const server = connect(port, "127.0.0.1");
+    const oneByOne = async function* (chunks: AsyncIterable<Buffer>) {
+      for await (const chunk of chunks) {
+        for (const byte of chunk) {
+          yield Buffer.of(byte);
+          // Each byte is written in a turn of its own, so that it becomes a segment.
+          await nextTurn();
+        }
       }
-      upstream.resume();
-    });
-    upstream.on("close", () => client.destroy());
-    client.on("close", () => upstream.destroy());
+    };
+    // An error of either side closes both.
+    pipeline(client, server, oneByOne, client, () => undefined);
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return {
-    port: (server.address() as AddressInfo).port,
-    close: () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-    },
-  };
+}
+
+async function listen(server: Server | Http2Server): Promise<number> {
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  return (server.address() as AddressInfo).port;
 }

@@ -1,3 +1,5 @@
+import { BinaryReader } from "@bufbuild/protobuf/wire";
+
 /** Length of what precedes a gRPC message: a byte that says whether it is compressed, and the message's length. */
 const prefixBytes = 5;
 
@@ -6,8 +8,8 @@ const syncTag = 0x0a;
 
 const nothing = Buffer.alloc(0);
 
-/** Tag of EmptyOp.Revision (field 100, varint). */
-const revisionTag = [0xa0, 0x06] as const;
+/** Number of the field EmptyOp.Revision. */
+const revisionField = 100;
 
 /**
  * Finds the Syncs, which end batches, in the data of a Watch stream. It skips from message to message by their lengths
@@ -46,18 +48,9 @@ export class SyncReader {
 
 /** Returns EmptyOp.Revision of an encoded Sync; 0 if it has none, as from the original KPNG. */
 export function readRevision(sync: Uint8Array): bigint {
-  // The tag of OpItem.Sync, and the length of EmptyOp.
-  let at = 1;
-  while ((sync[at] ?? 0) >= 0x80) at += 1;
-  at += 1;
-  if (sync[at] !== revisionTag[0] || sync[at + 1] !== revisionTag[1]) return 0n;
-  let revision = 0n;
-  let shift = 0n;
-  for (at += 2; at < sync.length; at += 1) {
-    const byte = sync[at] ?? 0;
-    revision |= BigInt(byte & 0x7f) << shift;
-    shift += 7n;
-    if (byte < 0x80) break;
-  }
-  return revision;
+  const reader = new BinaryReader(sync);
+  // The tag of OpItem.Sync, and the length of EmptyOp, whose first field is the revision.
+  reader.tag();
+  const hasFields = reader.uint32() > 0;
+  return hasFields && reader.tag()[0] === revisionField ? BigInt(reader.uint64()) : 0n;
 }
