@@ -96,18 +96,18 @@ export class Play implements AsyncDisposable {
     return stream;
   }
 
+  /** Returns the next stream. Errors: NotApplicable if the backend does not request the feature. */
+  async streamWith(feature: "Extended" | "Batches"): Promise<ScriptedStream> {
+    const stream = await this.stream();
+    if (isFeature(stream, Feature[feature])) return stream;
+    throw new NotApplicable(`the backend does not request ${feature}`);
+  }
+
   /** Sends a batch with its marker. Returns the revision. */
   batch(stream: ScriptedStream, operations: readonly OpItem[], fields: SyncFields = {}): bigint {
     this.#revision += 1n;
-    const isExtended = stream.requests[0]?.Features.includes(Feature.Extended) === true;
-    const extended = {
-      Revision: this.#revision,
-      Instance: "conformance",
-      TakesAcks: true,
-      AckIntervalMs: 100,
-      ...fields,
-    };
-    stream.send([...operations, sync(isExtended ? extended : {})]);
+    const extended = { Revision: this.#revision, Instance: "conformance", TakesAcks: true, AckIntervalMs: 100 };
+    stream.send([...operations, sync(isFeature(stream, Feature.Extended) ? { ...extended, ...fields } : {})]);
     return this.#revision;
   }
 
@@ -115,6 +115,13 @@ export class Play implements AsyncDisposable {
   async whole(stream: ScriptedStream, state: AppliedState): Promise<void> {
     const revision = this.batch(stream, [reset, ...putsOf(state)]);
     await this.applied(stream, state, revision);
+  }
+
+  /** Returns the next stream, after its first batch has been applied: this state. */
+  async begin(state: AppliedState, limitMs?: number): Promise<ScriptedStream> {
+    const stream = await this.stream(limitMs);
+    await this.whole(stream, state);
+    return stream;
   }
 
   /** Waits until the backend has applied the state of a revision. */
@@ -216,8 +223,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C2b",
     rule: "each of many batches is answered by one request",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       for (let count = 1; count <= 10; count++) {
         const limit = play.settings.limitMs;
         await stream.until(() => stream.requests.length > count, limit, `sent no request after batch ${count}`);
@@ -245,8 +251,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C3b",
     rule: "nothing of a change takes effect before its Sync",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       stream.send([putService("kube-system/dns", "10.96.1.2"), putEndpoint("kube-system/dns", "10.1.0.9")]);
       stream.send([deleteEndpoint("default/web", "10.1.0.1")]);
       await play.stays(web, stream);
@@ -273,8 +278,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C3d",
     rule: "a deleted endpoint and a deleted Service are gone",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, two);
+      const stream = await play.begin(two);
       const endpoint = play.batch(stream, [deleteEndpoint("default/web", "10.1.0.1")]);
       const fewer = { "default/web": ["10.1.0.2", "fd00:1::1"] };
       await play.applied(stream, { ...two, ...fewer }, endpoint);
@@ -289,8 +293,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C3e",
     rule: "a new value of a Service leaves its endpoints",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       const changes = [putService("default/web", "10.96.3.1"), putEndpoint("default/web", "10.1.0.3")];
       const more = { "default/web": ["10.1.0.1", "10.1.0.2", "10.1.0.3", "fd00:1::1"] };
       await play.applied(stream, more, play.batch(stream, changes));
@@ -300,8 +303,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C4a",
     rule: "an empty view is a view: it removes everything",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       await play.applied(stream, {}, play.batch(stream, [reset]));
     },
   },
@@ -309,8 +311,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C4b",
     rule: "Reset replaces the state at the next Sync, and removes nothing before",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, two);
+      const stream = await play.begin(two);
       stream.send([reset]);
       await play.stays(two, stream);
       stream.send(putsOf(moved));
@@ -322,8 +323,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C5a",
     rule: "the state stays when the stream ends, and a new stream is opened",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       stream.end();
       const next = await play.stream(reconnectMs);
       await play.stays(web, undefined);
@@ -334,8 +334,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C5b",
     rule: "a connection that breaks inside a batch, at any operation, changes nothing",
     run: async (play) => {
-      let stream = await play.stream();
-      await play.whole(stream, web);
+      let stream = await play.begin(web);
       const operations = [reset, ...putsOf({ "default/other": ["10.1.0.5"], "default/third": ["10.1.0.6"] })];
       for (let count = 1; count <= operations.length; count++) {
         stream.send(operations.slice(0, count));
@@ -351,23 +350,21 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C6a",
     rule: "while the watcher refuses, attempts are few, and do not stop",
     run: async (play) => {
-      const first = await play.stream();
-      await play.whole(first, web);
+      const first = await play.begin(web);
       play.watcher.refusal = new ConnectError("no room", Code.Unavailable);
       first.end();
       await pause(6_000);
       const attempts = play.watcher.refusedCount;
       if (attempts > 15) throw new Error(`the backend made ${attempts} attempts in 6 s`);
       play.watcher.refusal = undefined;
-      await play.whole(await play.stream(reconnectMs), moved);
+      await play.begin(moved, reconnectMs);
     },
   },
   {
     id: "C6b",
     rule: "after grpc-retry-pushback-ms, the backend comes back at that time, and not before",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       const waitMs = 2_500;
       stream.end(new ConnectError("move", Code.Unavailable, { "grpc-retry-pushback-ms": `${waitMs}` }));
       const startMs = performance.now();
@@ -409,20 +406,19 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C8",
     rule: "an endpoint without its Service is a defect: the backend leaves the stream, and keeps its state",
     run: async (play) => {
-      const stream = await play.stream();
-      await play.whole(stream, web);
+      const stream = await play.begin(web);
       stream.send([putEndpoint("default/none", "10.1.0.8")]);
       play.batch(stream, []);
       await stream.until(() => stream.isClosed, play.settings.limitMs, "stayed on the stream");
       await play.stays(web, undefined);
-      await play.whole(await play.stream(reconnectMs), moved);
+      await play.begin(moved, reconnectMs);
     },
   },
   {
     id: "C9a",
     rule: "a batch that arrives byte by byte is a batch",
     isSlow: true,
-    run: async (play) => play.whole(await play.stream(), two),
+    run: async (play) => void (await play.begin(two)),
   },
   {
     id: "C9b",
@@ -443,8 +439,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C10",
     rule: "Batch operations are unpacked, if the backend asked for them",
     run: async (play) => {
-      const stream = await play.stream();
-      if (!isFeature(stream, Feature.Batches)) throw new NotApplicable("the backend does not request Batches");
+      const stream = await play.streamWith("Batches");
       // In the batch, paths are not sorted, an item that does not exist is deleted, and one path has two values.
       const operations = [
         ...["kube-system/dns", "default/web"].flatMap((name) => putsOf({ [name]: two[name] ?? [] })),
@@ -484,8 +479,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C11b",
     rule: "without TakesAcks there are no acknowledgements: an old watcher would answer them with batches",
     run: async (play) => {
-      const stream = await play.stream();
-      if (!isFeature(stream, Feature.Extended)) throw new NotApplicable("the backend does not request Extended");
+      const stream = await play.streamWith("Extended");
       play.batch(stream, [reset, ...putsOf(web)], { TakesAcks: false });
       await pause(1_500);
       if (stream.acks.length > 0) throw new Error("the backend acknowledged although the marker has no TakesAcks");
@@ -495,8 +489,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C12",
     rule: "an older state does not replace a newer one",
     run: async (play) => {
-      const stream = await play.stream();
-      if (!isFeature(stream, Feature.Extended)) throw new NotApplicable("the backend does not request Extended");
+      const stream = await play.streamWith("Extended");
       const at = (version: bigint) => ({
         Position: {
           ...{ Source: "kube:cluster", Services: version, Slices: version, Nodes: version },
@@ -517,7 +510,7 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C13",
     rule: "SIGTERM ends the backend within 30 s with exit code 0",
     run: async (play) => {
-      await play.whole(await play.stream(), web);
+      await play.begin(web);
       play.backend.signal("SIGTERM");
       await play.backend.untilEnded(30_000);
       if (play.backend.ended !== "exit code 0") throw new Error(`the backend ended with ${play.backend.ended}`);
@@ -527,10 +520,10 @@ export const protocolCases: readonly ProtocolCase[] = [
     id: "C14",
     rule: "a backend that was killed reaches the whole state when it runs again",
     run: async (play) => {
-      await play.whole(await play.stream(), two);
+      await play.begin(two);
       await play.backend.kill();
       await play.restart();
-      await play.whole(await play.stream(), moved);
+      await play.begin(moved);
     },
   },
 ];
