@@ -4,20 +4,22 @@ import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Laboratory } from "./laboratory.ts";
 
-/** Program on n1 that can be stopped and restarted. */
+/** Program in a namespace, by default that of node n1, which can be stopped and restarted. */
 export class NodeProcess {
   readonly #laboratory: Laboratory;
+  readonly #namespace: string;
   #child: ChildProcess | undefined;
   #ended: Promise<string> = new Promise(() => undefined);
   #output = "";
 
-  constructor(laboratory: Laboratory) {
+  constructor(laboratory: Laboratory, namespace = "n1") {
     this.#laboratory = laboratory;
+    this.#namespace = namespace;
   }
 
-  start(command: readonly string[], environment: Readonly<Record<string, string>> = {}): void {
+  start(command: readonly string[], environment: Readonly<Record<string, string>> = {}): ChildProcess {
     this.#output = "";
-    const child = this.#laboratory.start("n1", command, environment);
+    const child = this.#laboratory.start(this.#namespace, command, environment);
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding("utf8").on("data", (text: string) => {
         // Keeps only the end of the output, because a proxy that runs for minutes logs a lot.
@@ -26,6 +28,7 @@ export class NodeProcess {
     }
     this.#child = child;
     this.#ended = once(child, "exit").then(([exitCode, signal]) => signal ?? `exit status ${exitCode}`);
+    return child;
   }
 
   /** Resolves when the program that was started last has ended. *Shape:* `SIGKILL`, `exit status 1`. */

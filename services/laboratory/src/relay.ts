@@ -1,5 +1,7 @@
-import { request } from "node:http";
+import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
 import { connect, createServer, type ListenOptions, type NetConnectOpts, type Server, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
 import type { Laboratory } from "./laboratory.ts";
 import { programPath } from "./program-path.ts";
 
@@ -75,19 +77,9 @@ export async function relayIn(
   await laboratory.startServer(namespace, [process.execPath, relayFile(), ...pairs.flat().map(String)]);
 }
 
-/** Sends a GET request through a unix socket. Errors: no response within 5 s. */
-export function getThrough(socketPath: string, path: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const call = request({ socketPath, path, timeout: 5_000, agent: false }, (response) => {
-      let text = "";
-      response.setEncoding("utf8").on("data", (chunk: string) => {
-        text += chunk;
-      });
-      response.on("error", reject);
-      response.on("end", () => resolve(text));
-    });
-    call.on("timeout", () => call.destroy(new Error("no response within 5 s")));
-    call.on("error", reject);
-    call.end();
-  });
+/** Sends a GET request through a unix socket, and returns the body. Errors: no response within 5 s. */
+export async function getThrough(socketPath: string, path: string): Promise<string> {
+  const call = request({ socketPath, path, agent: false, signal: AbortSignal.timeout(5_000) }).end();
+  const [response] = (await once(call, "response")) as [IncomingMessage];
+  return text(response);
 }

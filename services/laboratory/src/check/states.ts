@@ -1,8 +1,7 @@
-import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Laboratory, waitForSocket } from "../laboratory.ts";
+import { NodeProcess } from "../node-process.ts";
 import { nodes, type State } from "../scenario/build.ts";
 
 /** Where a proxy under test reads the state of the cluster. */
@@ -23,15 +22,13 @@ export interface StateSource {
 export class WatcherStates implements StateSource {
   readonly words: Readonly<Record<string, string>>;
   readonly isAtomic = true;
-  readonly #laboratory: Laboratory;
+  readonly #watcher: NodeProcess;
   readonly #command: readonly string[];
   readonly #folder: string;
   readonly #socket: string;
-  #watcher: ChildProcess | undefined;
-  #said = "";
 
   private constructor(laboratory: Laboratory, { kpng, name = "kpng", args = [] }: WatcherOptions) {
-    this.#laboratory = laboratory;
+    this.#watcher = new NodeProcess(laboratory, "lan");
     this.#folder = join(laboratory.folder, `${name}-manifests`);
     this.#socket = join(laboratory.folder, `${name}.sock`);
     this.words = { api: `unix://${this.#socket}` };
@@ -49,15 +46,8 @@ export class WatcherStates implements StateSource {
   }
 
   async #start(): Promise<void> {
-    const child = this.#laboratory.start("lan", this.#command);
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.on("data", (data) => {
-        this.#said = (this.#said + String(data)).slice(-10_000);
-      });
-    }
-    this.#watcher = child;
-    await waitForSocket(child, this.#socket).catch((error: unknown) => {
-      throw new Error(`the watcher does not start: ${error}\n${this.#said}`);
+    await waitForSocket(this.#watcher.start(this.#command), this.#socket).catch((error: unknown) => {
+      throw new Error(`the watcher does not start: ${error}\n${this.log()}`);
     });
   }
 
@@ -75,15 +65,11 @@ export class WatcherStates implements StateSource {
   };
 
   log(): string {
-    return this.#said.trimEnd().split("\n").slice(-10).join("\n");
+    return this.#watcher.log(10);
   }
 
-  async close(): Promise<void> {
-    const watcher = this.#watcher;
-    if (watcher === undefined || watcher.exitCode !== null || watcher.signalCode !== null) return;
-    const closed = once(watcher, "close");
-    watcher.kill();
-    await closed;
+  close(): Promise<void> {
+    return this.#watcher.stop();
   }
 }
 
