@@ -3,7 +3,6 @@ import { createHash } from "node:crypto";
 import { globSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { assertNever } from "@kpng/model/narrowing.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./child.ts";
 import { testCache, withLock } from "./test-cache.ts";
@@ -32,19 +31,48 @@ export async function findBinaries<const P extends Program>(programs: readonly P
   }
 }
 
-/** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
-export type Program = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool" | "helm" | "buildkitd" | "buildx";
-type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
-type ClusterProgram =
-  | "kubelet"
-  | "kube-scheduler"
-  | "kubectl"
-  | "pause"
-  | "agnhost"
-  | "regression-issue-74839"
-  | "coredns"
-  | "e2e.test"
-  | "ginkgo";
+/** Where a program comes from. */
+interface Source {
+  /** Folder of its Go module, relative to this file. */
+  readonly module: string;
+  /** Command of Go and its options. Default: `build`. */
+  readonly command?: readonly string[];
+  readonly targets: readonly string[];
+}
+
+const controlPlane = (program: string): Source => ({ module: "control-plane", targets: [`./${program}`] });
+/** A program of a whole cluster (test/e2e). */
+const ofCluster = (target: string): Source => ({ module: "../e2e/programs/kubernetes", targets: [target] });
+/** A tool that builds images. */
+const ofImages = (target: string): Source => ({ module: "../deploy/buildkit", targets: [target] });
+
+const sources = {
+  etcd: { module: "etcd", targets: ["."] },
+  "kube-apiserver": controlPlane("kube-apiserver"),
+  "kube-controller-manager": controlPlane("kube-controller-manager"),
+  "kube-proxy": controlPlane("kube-proxy"),
+  kubelet: ofCluster("./kubelet"),
+  "kube-scheduler": ofCluster("./kube-scheduler"),
+  kubectl: ofCluster("./kubectl"),
+  pause: ofCluster("./pause"),
+  agnhost: ofCluster("k8s.io/kubernetes/test/images/agnhost"),
+  "regression-issue-74839": ofCluster("k8s.io/kubernetes/test/images/regression-issue-74839"),
+  ginkgo: ofCluster("github.com/onsi/ginkgo/v2/ginkgo"),
+  "e2e.test": { ...ofCluster("./e2e"), command: ["test", "-c"] },
+  coredns: { module: "../e2e/programs/coredns", targets: ["."] },
+  grpcurl: { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] },
+  helm: { module: "../manifests/helm", targets: ["helm.sh/helm/v4/cmd/helm"] },
+  buildkitd: ofImages("github.com/moby/buildkit/cmd/buildkitd"),
+  buildx: ofImages("github.com/docker/buildx/cmd/buildx"),
+  // Builds only the service discovery that our configuration uses.
+  promtool: {
+    module: "promtool",
+    targets: ["-tags", "remove_all_sd,enable_kubernetes_sd", "github.com/prometheus/prometheus/cmd/promtool"],
+  },
+} satisfies Readonly<Record<string, Source>>;
+
+/** Program that is built from a Go module. */
+export type Program = keyof typeof sources;
 
 const run = promisify(execFile);
 
@@ -72,14 +100,14 @@ export function isBuilt(program: Program): boolean {
 
 /** Returns the folder of the Go module that a program is built from. */
 export function moduleFolder(program: Program): string {
-  return join(import.meta.dirname, sourceOf(program).module);
+  return join(import.meta.dirname, sources[program].module);
 }
 
 async function build(program: Program, folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
   const startedMs = performance.now();
   say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
-  const { module, command = ["build"], targets } = sourceOf(program);
+  const { module, command = ["build"], targets }: Source = sources[program];
   // Program under a temporary name and renamed, so that an interrupted build leaves no program.
   const unfinished = join(folder, `.${program}.${process.pid}`);
   try {
@@ -109,61 +137,6 @@ function versionFlags(program: Program): string {
   return set.join("");
 }
 
-/** Where a program comes from. */
-interface Source {
-  /** Folder of its Go module, relative to this file. */
-  readonly module: string;
-  /** Command of Go and its options. Default: `build`. */
-  readonly command?: readonly string[];
-  readonly targets: readonly string[];
-}
-
-function sourceOf(program: Program): Source {
-  switch (program) {
-    case "etcd":
-      return { module: "etcd", targets: ["."] };
-    case "grpcurl":
-      return { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] };
-    case "helm":
-      return { module: "../manifests/helm", targets: ["helm.sh/helm/v4/cmd/helm"] };
-    case "buildkitd":
-      return { module: buildModule, targets: ["github.com/moby/buildkit/cmd/buildkitd"] };
-    case "buildx":
-      return { module: buildModule, targets: ["github.com/docker/buildx/cmd/buildx"] };
-    case "promtool": {
-      // Builds only the service discovery that our configuration uses.
-      const tags = "remove_all_sd,enable_kubernetes_sd";
-      return { module: "promtool", targets: ["-tags", tags, "github.com/prometheus/prometheus/cmd/promtool"] };
-    }
-    case "kube-apiserver":
-    case "kube-controller-manager":
-    case "kube-proxy":
-      return { module: "control-plane", targets: [`./${program}`] };
-    case "kubelet":
-    case "kube-scheduler":
-    case "kubectl":
-    case "pause":
-      return { module: clusterModule, targets: [`./${program}`] };
-    case "agnhost":
-    case "regression-issue-74839":
-      return { module: clusterModule, targets: [`k8s.io/kubernetes/test/images/${program}`] };
-    case "ginkgo":
-      return { module: clusterModule, targets: ["github.com/onsi/ginkgo/v2/ginkgo"] };
-    case "e2e.test":
-      return { module: clusterModule, command: ["test", "-c"], targets: ["./e2e"] };
-    case "coredns":
-      return { module: "../e2e/programs/coredns", targets: ["."] };
-    default:
-      return assertNever(program);
-  }
-}
-
-/** Go module of the programs of a whole cluster. */
-const clusterModule = "../e2e/programs/kubernetes";
-
-/** Go module of what builds images. */
-const buildModule = "../deploy/buildkit";
-
 function cacheRoot(): string {
   return testCache("control-plane");
 }
@@ -174,11 +147,11 @@ function pathOf(program: Program): string {
 
 /** Returns the cache folder, one per set of sources: a changed version is built separately. */
 function cacheFolder(program: Program): string {
-  const { module } = sourceOf(program);
+  const { module } = sources[program];
   const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;
   const hash = createHash("sha256").update(versionFlags(program));
-  const sources = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/{main,*_test}.go`], { cwd: import.meta.dirname });
-  for (const source of sources.toSorted()) hash.update(source).update(readFileSync(join(import.meta.dirname, source)));
+  const files = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/{main,*_test}.go`], { cwd: import.meta.dirname });
+  for (const file of files.toSorted()) hash.update(file).update(readFileSync(join(import.meta.dirname, file)));
   return join(cacheRoot(), hash.digest("hex").slice(0, 16));
 }
 

@@ -135,15 +135,11 @@ function parseMatch(option: string, { value, isNot }: Context, text: string): Ma
 function parseTarget(name: string, options: readonly string[], text: string): Target {
   switch (name) {
     case "RETURN":
-      return { kind: "return" };
     case "ACCEPT":
-      return { kind: "accept" };
     case "DROP":
-      return { kind: "drop" };
     case "REJECT":
-      return { kind: "reject" };
     case "MASQUERADE":
-      return { kind: "masquerade" };
+      return { kind: name.toLowerCase() as Lowercase<typeof name> };
     case "DNAT": {
       const destination = options[options.indexOf("--to-destination") + 1] ?? "";
       // Without a port, an IPv6 address has no brackets.
