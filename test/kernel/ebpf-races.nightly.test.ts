@@ -2,36 +2,32 @@ import { mkdirSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { cgroupMount, mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { describeBpf } from "./describe-bpf.ts";
+import { useLaboratory } from "./describe-packets.ts";
 
 const seed = Number(process.env.KPNG_RACE_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const program = fileURLToPath(new URL("laboratory/ebpf-races.ts", import.meta.url));
 
 describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, () => {
   vi.setConfig({ testTimeout: 120_000 });
-  let laboratory: Laboratory;
-  let cgroup: string;
+  let cgroup: string | undefined;
+  // Hooks after tests run in reverse order: the laboratory ends before.
+  afterAll(() => void (cgroup !== undefined && rmdirSync(cgroup)));
+  const laboratory = useLaboratory("node");
   beforeAll(async () => {
-    laboratory = await Laboratory.open();
-    await laboratory.add("node");
-    await laboratory.run("node", ["ip", "address", "add", "10.200.0.1/32", "dev", "lo"]);
-    await mountBpf(laboratory, "node");
+    await laboratory().run("node", ["ip", "address", "add", "10.200.0.1/32", "dev", "lo"]);
+    await mountBpf(laboratory(), "node");
     cgroup = join(cgroupMount() ?? "", `kpng-test-races-${process.pid}`);
     mkdirSync(cgroup);
   });
-  afterAll(async () => {
-    await laboratory?.close();
-    if (cgroup !== undefined) rmdirSync(cgroup);
-  });
 
   const run = (what: string, ...flags: readonly string[]): Promise<string> =>
-    laboratory.run("node", [process.execPath, ...flags, program, what, cgroup, String(seed)]);
+    laboratory().run("node", [process.execPath, ...flags, program, what, cgroup ?? "", String(seed)]);
 
   test("programs are loaded although signals interrupt the kernel's verifier", async () => {
     // The profiler of V8 sends a signal with each sample.
-    const flags = ["--cpu-prof", "--cpu-prof-interval", "100000", "--cpu-prof-dir", laboratory.folder];
+    const flags = ["--cpu-prof", "--cpu-prof-interval", "100000", "--cpu-prof-dir", laboratory().folder];
     expect(await run("load", ...flags)).toBe("loaded");
   });
 

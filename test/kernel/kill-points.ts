@@ -40,8 +40,7 @@ export async function killRepeatedly(
   { points, serviceCount, prepare }: KillOptions,
 ): Promise<string> {
   const dice = new Dice(killSeed);
-  const laboratory = await Laboratory.open();
-  await using _ = { [Symbol.asyncDispose]: () => laboratory.close() };
+  await using laboratory = await Laboratory.open();
   await laboratory.add("node");
   await prepare?.(laboratory, "node");
   const file = join(laboratory.folder, "state.json");

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { NodeProcess } from "@kpng/laboratory/node-process.ts";
 import { named, nodes, type State, together } from "@kpng/laboratory/scenario/build.ts";
 import { freePorts, portOf } from "../cluster/ports.ts";
 import { until } from "../cluster/until.ts";
@@ -89,14 +90,9 @@ export async function scrapePrograms(): Promise<Scrapes> {
       ),
     ]);
     const inNode = (main: string, args: readonly string[]): (() => string) => {
-      const child = laboratory.start("node", [
-        process.execPath,
-        fileURLToPath(new URL(`../../${main}`, import.meta.url)),
-        ...args,
-      ]);
-      let said = "";
-      child.stderr?.setEncoding("utf8").on("data", (text: string) => (said += text));
-      return () => said;
+      const program = new NodeProcess(laboratory, "node");
+      program.start([process.execPath, fileURLToPath(new URL(`../../${main}`, import.meta.url)), ...args]);
+      return () => program.log();
     };
     const iptables = "services/backend-iptables/src/main.ts";
     const common = ["--api", socket, "--node-name", "n1", "--cluster-cidr", "10.1.0.0/16"];

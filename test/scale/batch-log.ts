@@ -13,30 +13,24 @@ interface Latencies {
   readonly lastByChange: readonly number[];
 }
 
-/** Initial capacity of the log in entries; a full log doubles it. */
-const firstCapacity = 1 << 16;
-
-/** Log of received batches: stream, revision and time. A batch of any size takes a few bytes. */
+/** Log of received batches: stream, revision and time. */
 export class BatchLog {
-  #streams = new Uint32Array(firstCapacity);
-  #revisions = new Float64Array(firstCapacity);
-  #times = new Float64Array(firstCapacity);
-  #length = 0;
+  readonly #streams: number[] = [];
+  readonly #revisions: number[] = [];
+  readonly #times: number[] = [];
 
   get length(): number {
-    return this.#length;
+    return this.#streams.length;
   }
 
   add(stream: number, revision: number, atMs: number): void {
-    if (this.#length === this.#streams.length) this.#grow();
-    this.#streams[this.#length] = stream;
-    this.#revisions[this.#length] = revision;
-    this.#times[this.#length] = atMs;
-    this.#length += 1;
+    this.#streams.push(stream);
+    this.#revisions.push(revision);
+    this.#times.push(atMs);
   }
 
   clear(): void {
-    this.#length = 0;
+    for (const column of [this.#streams, this.#revisions, this.#times]) column.length = 0;
   }
 
   /**
@@ -48,8 +42,7 @@ export class BatchLog {
     const ages: number[] = [];
     const lastByChange = changes.map(() => 0);
     const nextChange = new Map<number, number>();
-    for (let entry = 0; entry < this.#length; entry += 1) {
-      const stream = this.#streams[entry] ?? 0;
+    for (const [entry, stream] of this.#streams.entries()) {
       const revision = this.#revisions[entry] ?? 0;
       const first = nextChange.get(stream) ?? 0;
       let next = first;
@@ -65,16 +58,5 @@ export class BatchLog {
       }
     }
     return { p99: quantile(ages, 0.99), lastByChange };
-  }
-
-  #grow(): void {
-    const grown = <A extends Uint32Array | Float64Array>(old: A, fresh: A): A => {
-      fresh.set(old);
-      return fresh;
-    };
-    const capacity = this.#streams.length * 2;
-    this.#streams = grown(this.#streams, new Uint32Array(capacity));
-    this.#revisions = grown(this.#revisions, new Float64Array(capacity));
-    this.#times = grown(this.#times, new Float64Array(capacity));
   }
 }

@@ -21,7 +21,7 @@ export class LaboratoryUnavailable extends Error {}
  *
  * The file system is the machine's own, so a unix socket in a temporary folder can be reached from every namespace.
  */
-export class Laboratory {
+export class Laboratory implements AsyncDisposable {
   /** Folder for files of the laboratory's users; removed by `close`. */
   readonly folder: string;
   readonly #holder: ChildProcess;
@@ -112,6 +112,10 @@ export class Laboratory {
       await gone;
     }
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
   /**

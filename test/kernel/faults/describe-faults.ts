@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, test, vi } from "vitest";
-import { describePackets } from "../describe-packets.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { test, vi } from "vitest";
+import { describePackets, useLaboratory } from "../describe-packets.ts";
 import { type FaultCell, type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
 
 /** The cell at the end of a run. */
@@ -84,19 +84,14 @@ export function describeFaults(subject: FaultSubjectName): void {
 }
 
 function testCells(subject: FaultSubjectName): void {
-  let laboratory: Laboratory;
-  beforeAll(async () => {
-    laboratory = await Laboratory.open();
-  });
-  afterAll(() => laboratory.close());
-
+  const laboratory = useLaboratory();
   test.concurrent.for(faultRows(subject))(
     "$phase, rules $rules: the expected endpoint answers, and health is true",
     async (row, context) => {
       const { phase, rules, cells } = row;
       const name = `${phase}-${rules}`;
-      await laboratory.add(name);
-      const { stdout, stderr, exitCode } = await run(laboratory, name, [program, subject, JSON.stringify(cells)]);
+      await laboratory().add(name);
+      const { stdout, stderr, exitCode } = await run(laboratory(), name, [program, subject, JSON.stringify(cells)]);
       const results = stdout.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as CellRun]));
       context
         .expect(results, `exit status ${exitCode}: ${stderr}`)

@@ -1,8 +1,7 @@
-import { addressChecks } from "./checks/address-checks.ts";
+import { addressChecks, ownPortChecks } from "./checks/address-checks.ts";
 import type { Checks } from "./checks/check.ts";
 import { drainingChecks } from "./checks/draining-checks.ts";
 import { felixChecks } from "./checks/felix-checks.ts";
-import { ownPortChecks } from "./checks/own-port-checks.ts";
 import { repairChecks } from "./checks/repair-checks.ts";
 
 /**

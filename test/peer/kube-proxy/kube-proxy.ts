@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { NodeProcess } from "@kpng/laboratory/node-process.ts";
 import { getThrough, relayIn } from "@kpng/laboratory/relay.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { until } from "../../cluster/until.ts";
@@ -40,12 +41,9 @@ export async function runKubeProxy(options: KubeProxyOptions, isRight: (rules: S
   }
   const metricsSocket = join(laboratory.folder, `${namespace}.metrics`);
   await relayIn(laboratory, namespace, [apiPort, apiSocket], [metricsSocket, metricsPort]);
-  const proxy = laboratory.start(namespace, [options.program, ...proxyArguments(options)]);
-  let log = "";
-  for (const stream of [proxy.stdout, proxy.stderr]) {
-    stream?.on("data", (data) => (log = (log + String(data)).slice(-5000)));
-  }
-  const details = (): string => `kube-proxy on ${nodeName} says:\n${log}`;
+  const process = new NodeProcess(laboratory, namespace);
+  const proxy = process.start([options.program, ...proxyArguments(options)]);
+  const details = (): string => `kube-proxy on ${nodeName} says:\n${process.log()}`;
   try {
     await until(
       `kube-proxy on ${nodeName} has programmed its rules`,

@@ -1,8 +1,7 @@
-import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { childrenOf } from "@kpng/laboratory/node-process.ts";
+import { childrenOf, NodeProcess } from "@kpng/laboratory/node-process.ts";
 import { getThrough, relay, relayIn } from "@kpng/laboratory/relay.ts";
 import type { Cluster } from "../../cluster/cluster.ts";
 import { type IptablesVariant, useLegacyTools } from "../../kernel/laboratory/legacy-tools.ts";
@@ -17,23 +16,19 @@ const metricsPort = 10_249;
 /** Service proxy in its own network namespace, observed through unix sockets. */
 export class ProxyUnderTest {
   readonly #laboratory: Laboratory;
-  readonly #child: ChildProcess;
+  readonly #process: NodeProcess;
+  readonly #child: ReturnType<NodeProcess["start"]>;
   readonly #metricsSocket: string;
   /** Its rules are in nftables, and not in iptables-nft. */
   readonly isNftables: boolean;
   readonly #ends: (() => void)[] = [];
-  #said = "";
 
-  private constructor(laboratory: Laboratory, child: ChildProcess, metricsSocket: string, isNftables: boolean) {
+  private constructor(laboratory: Laboratory, command: readonly string[], metricsSocket: string, isNftables: boolean) {
     this.isNftables = isNftables;
     this.#laboratory = laboratory;
-    this.#child = child;
+    this.#process = new NodeProcess(laboratory, "node");
+    this.#child = this.#process.start(command);
     this.#metricsSocket = metricsSocket;
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.on("data", (data) => {
-        this.#said = (this.#said + String(data)).slice(-3_000);
-      });
-    }
   }
 
   /**
@@ -50,19 +45,19 @@ export class ProxyUnderTest {
     if (variant === "legacy") await useLegacyTools(laboratory, "node");
     const metricsSocket = join(laboratory.folder, "metrics.sock");
     await relayIn(laboratory, "node", ...relays, [metricsSocket, metricsPort]);
-    return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket, variant === "nftables");
+    return new ProxyUnderTest(laboratory, command, metricsSocket, variant === "nftables");
   }
 
   /** RSS of the process, without its tools. */
   get rssBytes(): number {
     const [pid] = childrenOf(this.#child.pid ?? 0);
-    if (pid === undefined) throw new Error(`the proxy has exited: ${this.#said}`);
+    if (pid === undefined) throw new Error(`the proxy has exited: ${this.#process.log()}`);
     return usageOf(pid).rssBytes;
   }
 
   /** Returns the sums of metrics' samples except IPv6; 0 if a metric or the endpoint does not exist yet. */
   async metrics(...names: readonly string[]): Promise<readonly number[]> {
-    if (this.#child.exitCode !== null) throw new Error(`the proxy has exited: ${this.#said}`);
+    if (this.#child.exitCode !== null) throw new Error(`the proxy has exited: ${this.#process.log()}`);
     // Before the proxy listens, nothing answers.
     const body = await getThrough(this.#metricsSocket, "/metrics").catch(() => "");
     const lines = body.split("\n").filter((line) => !line.includes('ip_family="IPv6"'));

@@ -7,7 +7,7 @@ const driver = fileURLToPath(new URL("../testing/drive-slow-link.ts", import.met
 
 describePackets("a link that is slower than a client", () => {
   test("makes at most 256 KiB of datagrams wait in this process, and drops the others", async () => {
-    const laboratory = await Laboratory.open();
+    await using laboratory = await Laboratory.open();
     try {
       await laboratory.add("slow");
       const sent = Number(await laboratory.run("slow", [process.execPath, driver]));

@@ -10,8 +10,7 @@ const isHere = existsSync(tool) && existsSync(file);
 
 describeWhere("a description of a node", whyNoPackets ?? (isHere ? undefined : `no ${tool} or ${file}`), () => {
   test("ipsets that the kernel has cannot be seen without their tool", async () => {
-    const laboratory = await Laboratory.open();
-    await using _ = { [Symbol.asyncDispose]: () => laboratory.close() };
+    await using laboratory = await Laboratory.open();
     await laboratory.add("n1");
     expect(await whyNotSeen({ laboratory })).toBeUndefined();
     await laboratory.run("n1", ["mount", "--bind", "/dev/null", tool]);

@@ -5,8 +5,7 @@ import { serveSctp } from "./sctp.ts";
 
 describePackets("responders of SCTP", () => {
   test("one that ends before it is ready is an error with its own words", async () => {
-    const laboratory = await Laboratory.open();
-    await using _ = { [Symbol.asyncDispose]: () => laboratory.close() };
+    await using laboratory = await Laboratory.open();
     // Pods without addresses, to which nothing can be bound.
     for (const name of ["a", "b", "c", "d"]) await laboratory.add(name);
     await expect(serveSctp(laboratory, [8080])).rejects.toThrow(
