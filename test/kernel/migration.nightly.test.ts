@@ -8,7 +8,7 @@ describeVariants("a node moves to kpng-iptables and back", (variant) => {
       name: "kpng-iptables",
       variant,
       start: (world) => kpngIptables(world, { firstMarkerPort: 30_000 }),
-      isInstalled: async (world) => (await world.rules()).v4.includes("KPNG-"),
+      isInstalled: async (world) => (await world.laboratory.run("n1", ["iptables-save"])).includes("KPNG-"),
     },
     kubeProxies.filter(({ name }) => name.includes("iptables")),
   );

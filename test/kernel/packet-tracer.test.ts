@@ -16,6 +16,8 @@ describePackets("the packet tracer, with the rules of kpng-iptables", () => {
 
   test.each(scenarios)("$name", async (scenario) => {
     await run.bringTo(scenario);
-    expect(checkRules(await world().rules(), scenario, proxy().profile)).toEqual([]);
+    const { laboratory } = world();
+    const [v4, v6] = [await laboratory.run("n1", ["iptables-save"]), await laboratory.run("n1", ["ip6tables-save"])];
+    expect(checkRules({ v4, v6 }, scenario, proxy().profile)).toEqual([]);
   });
 });

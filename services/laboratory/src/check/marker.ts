@@ -1,5 +1,5 @@
 import { named, type State } from "../scenario/build.ts";
-import { n1 } from "../scenario/packet.ts";
+import { addressOf, clusterIP, n1 } from "../scenario/packet.ts";
 import type { TwoNodes } from "./two-nodes.ts";
 
 /**
@@ -38,12 +38,8 @@ export class Marker {
   /** Service and EndpointSlices of the current marker. */
   get state(): State {
     // TCP, because a changed UDP Service makes proxies search for stale flows, which the marker must not cause.
-    const ports = [{ port: this.#port, protocols: ["tcp"] as const }];
+    const ports = [{ port: this.#firstPort + this.#number, protocols: ["tcp"] as const }];
     return named("zz-marker", { number: 255, ports, labels: this.#labels }, [this.#host]);
-  }
-
-  get #port(): number {
-    return this.#firstPort + this.#number;
   }
 
   get #host(): "a" | "b" {
@@ -52,19 +48,14 @@ export class Marker {
 
   /** Waits until the marker answers. Errors: timeout, with the output of `log`. */
   async wait(log: () => string, timeoutMs: number): Promise<void> {
-    const { clusterIPs = [] } = this.state.services[0]?.spec ?? {};
-    const addresses = clusterIPs.filter((address) =>
-      this.#world.families.includes(address.includes(":") ? "v6" : "v4"),
-    );
-    await Promise.all(addresses.map((address) => this.#served(address, log, timeoutMs)));
-  }
-
-  async #served(address: string, log: () => string, timeoutMs: number): Promise<void> {
-    const agent = this.#world.agentOf(n1);
-    const port = this.#port;
-    if (await agent.call("awaitName", { address, port, name: this.#host, timeoutMs })) return;
-    throw new Error(
-      `not synced within ${timeoutMs} ms: no answer from the test's own Service, ${address} port ${port}\n${log()}`,
-    );
+    const { state } = this;
+    const expected = { port: this.#firstPort + this.#number, name: this.#host, timeoutMs };
+    const served = async (address: string): Promise<void> => {
+      if (await this.#world.agentOf(n1).call("awaitName", { address, ...expected })) return;
+      const what = `no answer from the test's own Service, ${address} port ${expected.port}`;
+      throw new Error(`not synced within ${timeoutMs} ms: ${what}\n${log()}`);
+    };
+    const frontend = clusterIP("zz-marker");
+    await Promise.all(this.#world.families.map((family) => served(addressOf(state, frontend, family))));
   }
 }

@@ -33,8 +33,6 @@ export interface TwoNodes {
   readonly families: readonly Family[];
   /** Returns the agent that sends for a sender. */
   agentOf(sender: Sender): AgentClient;
-  /** Returns n1's rules in the format of iptables-save and ip6tables-save. */
-  rules(): Promise<Readonly<Record<Family, string>>>;
   close(): Promise<void>;
 }
 
@@ -77,10 +75,6 @@ export async function buildTwoNodes(options: BuildOptions = {}): Promise<TwoNode
         if (agent === undefined) throw new Error("agent not found");
         return agent;
       },
-      rules: async () => ({
-        v4: await laboratory.run("n1", ["iptables-save"]),
-        v6: await laboratory.run("n1", ["ip6tables-save"]),
-      }),
       close: () => laboratory.close(),
     };
   } catch (error) {

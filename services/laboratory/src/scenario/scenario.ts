@@ -15,8 +15,8 @@ export interface Settings {
 }
 
 /**
- * Firewall of the node, for both families. `policy` is the policy of each chain. With INPUT "DROP", the usual rules
- * accept established connections, the loopback device and ICMPv6.
+ * Firewall of the node, for both families: the chains whose policy is DROP. With INPUT, the usual rules accept
+ * established connections, the loopback device and ICMPv6.
  */
 export interface Firewall {
   readonly drops: readonly ("INPUT" | "FORWARD")[];
