@@ -54,19 +54,9 @@ describe.each(languages)("the client in $name", ({ folder, find }) => {
     const found = await find();
     if (found.kind === "missing") return skip(found.reason);
     const descriptors = programs.at("localv1.binpb");
-    await run("buf", [
-      "build",
-      "--path",
-      "proto/localv1",
-      "--path",
-      "proto/kpng/plan",
-      "--as-file-descriptor-set",
-      "--exclude-source-info",
-      "-o",
-      descriptors,
-    ]);
-    const { exitCode, output } = await found.toolchain.test({ ...process.env, KPNG_DESCRIPTORS: descriptors });
-    expect(exitCode, output).toBe(0);
+    const paths = ["--path", "proto/localv1", "--path", "proto/kpng/plan"];
+    await run("buf", ["build", ...paths, "--as-file-descriptor-set", "--exclude-source-info", "-o", descriptors]);
+    expect(await found.toolchain.test({ ...process.env, KPNG_DESCRIPTORS: descriptors })).toBe("passed");
   });
 
   test("shows what a watcher serves, its changes, and what a restarted watcher serves", async ({ skip }) => {

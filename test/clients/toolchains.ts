@@ -1,4 +1,4 @@
-import { execFile, spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -9,8 +9,8 @@ const run = promisify(execFile);
 
 /** What runs a client of one language. */
 interface Toolchain {
-  /** Runs the tests of the library. */
-  readonly test: (env: NodeJS.ProcessEnv) => Promise<{ readonly exitCode: number | null; readonly output: string }>;
+  /** Runs the tests of the library; returns "passed", or what they have printed. */
+  readonly test: (env: NodeJS.ProcessEnv) => Promise<string>;
   /** Command that runs the example. */
   readonly example: (folder: string) => Promise<readonly [string, ...string[]]>;
   /** Command that runs a client which prints each state, for `kpng conformance protocol`. */
@@ -78,14 +78,9 @@ async function findPython(): Promise<Found> {
   };
 }
 
-async function runTests([command = "", ...args]: readonly string[], cwd: string, env: NodeJS.ProcessEnv) {
-  const child = spawn(command, args, { cwd, env, stdio: ["ignore", "pipe", "pipe"] });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => (output += text));
-  }
-  const exitCode = await new Promise<number | null>((done) => child.once("close", done));
-  return { exitCode, output };
+function runTests([command = "", ...args]: readonly string[], cwd: string, env: NodeJS.ProcessEnv): Promise<string> {
+  const failed = (error: Error & { readonly stdout?: string }): string => `${error.stdout ?? ""}${error.message}`;
+  return run(command, args, { cwd, env, maxBuffer: Infinity }).then(() => "passed", failed);
 }
 
 /** The languages that have a client library, by the name of its folder. */

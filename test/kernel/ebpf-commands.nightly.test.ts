@@ -8,12 +8,12 @@ import { readEbpfSettings } from "@kpng/backend-ebpf/backend.ts";
 import { BpfMap } from "@kpng/backend-ebpf/bpf/bpf-map.ts";
 import { mapLayouts } from "@kpng/backend-ebpf/layout/layout.ts";
 import { cgroupMount, mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
-import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { descendants } from "@kpng/laboratory/node-process.ts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { Dice } from "../peer/kube-proxy/generate-pods.ts";
 import { programFile } from "../process/program-file.ts";
 import { describeBpf } from "./describe-bpf.ts";
+import { useLaboratory } from "./describe-packets.ts";
 import { killPoints, killSeed } from "./kill-points.ts";
 import { manyServices } from "./laboratory/many-services.ts";
 
@@ -28,29 +28,26 @@ const serviceCount = 500;
 describeBpf(`the commands of kpng-ebpf, seed ${seed}`, () => {
   vi.setConfig({ testTimeout: 120_000 });
   const dice = new Dice(seed);
-  let laboratory: Laboratory;
+  const cgroup = join(cgroupMount() ?? "", `kpng-test-commands-${process.pid}`);
+  // Hooks after tests run in reverse: the laboratory ends before its cgroup is removed.
+  afterAll(() => rmdirSync(cgroup));
+  const open = useLaboratory("node");
+  let laboratory: ReturnType<typeof open>;
   let bpf: string;
-  let cgroup: string;
   let path: string;
   /** A process in the laboratory, whose mounts it shows. */
   let inside: number;
   beforeAll(async () => {
-    laboratory = await Laboratory.open();
-    await laboratory.add("node");
+    laboratory = open();
     bpf = await mountBpf(laboratory, "node");
     // It echoes once it is in the namespaces of the laboratory.
     const stays = laboratory.start("node", ["cat"]);
     stays.stdin?.write("there\n");
     await once(stays.stdout ?? stays, "data");
     inside = stays.pid ?? 0;
-    cgroup = join(cgroupMount() ?? "", `kpng-test-commands-${process.pid}`);
     mkdirSync(cgroup);
     path = join(laboratory.folder, "state.json");
     await writeFile(path, manyServices(100, dice));
-  });
-  afterAll(async () => {
-    await laboratory?.close();
-    if (cgroup !== undefined) rmdirSync(cgroup);
   });
 
   const command = (...options: readonly string[]): readonly string[] => [

@@ -7,7 +7,7 @@ import type { KubeObject } from "../cluster/api-client.ts";
 import { describeCluster } from "../cluster/describe-cluster.ts";
 import { createService, createSlice } from "../cluster/objects.ts";
 import { until } from "../cluster/until.ts";
-import { whyNoBpf } from "../kernel/laboratory/bpf.ts";
+import { whyNoBpf } from "../kernel/describe-bpf.ts";
 import { findKubectl } from "./find-kubectl.ts";
 import { type GuideShell, openGuideShell } from "./guide-shell.ts";
 import { commandsOfGuide, staticPodsGuide } from "./install-guide.ts";
@@ -116,9 +116,8 @@ await describeCluster("the containers of the manifests", { whyNot, hasController
   });
 
   test("kpng-ebpf becomes ready, or says what the node lacks", { timeout }, async () => {
-    const whyNot = await whyNoBpf();
     const ready = start(daemonSetIn("backends/ebpf"), "n1");
-    if (whyNot !== undefined) return expect(ready).rejects.toThrow(/BPF_UNSUPPORTED|PROGRAM_REJECTED/);
+    if (whyNoBpf !== undefined) return expect(ready).rejects.toThrow(/BPF_UNSUPPORTED|PROGRAM_REJECTED/);
     const ebpf = await ready;
     expect(ebpf.exec("kpng", ["get", "rules", "v4", "--api", "unix:///run/kpng/inspect.sock"])).toMatch(
       /TCP 10\.96\.7\.7:80 .*10\.244\.1\.5/,

@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -9,7 +9,6 @@ import { bundleOptions } from "../../deploy/images/bundle.ts";
 import { freePorts } from "../cluster/ports.ts";
 import { Caller, type Handlers } from "./calls.ts";
 import { type ProcessUsage, usageOf } from "./proc.ts";
-import { watcherEnvironment } from "./watcher-environment.ts";
 
 /** Half of the cores that a process runs on, so that server and load do not share a core; or all cores, shared. */
 type Place = "server" | "load" | "all";
@@ -105,4 +104,13 @@ function hasTaskset(): boolean {
   } catch {
     return false;
   }
+}
+
+/** Returns the environment of this process, and the variables of the watcher's image that are not set in it. */
+function watcherEnvironment(): NodeJS.ProcessEnv {
+  const dockerfile = readFileSync(join(import.meta.dirname, "../../deploy/images/Dockerfile"), "utf8");
+  const [, stage = ""] = /^FROM base AS watcher\n(.*?)^FROM/ms.exec(dockerfile) ?? [];
+  const variables = stage.matchAll(/^ENV (\w+)=(?:"(.*)"|(.*))$/gm);
+  const ofImage = Object.fromEntries([...variables].map(([, name, quoted, plain]) => [name, quoted ?? plain]));
+  return { ...ofImage, ...process.env };
 }
