@@ -3,9 +3,9 @@ import type { Service } from "@kpng/model/service.ts";
 import { input, readGood, toFile } from "@kpng/source/file/testing/texts.ts";
 import type { ClusterObjects } from "@kpng/source/source.ts";
 import { addresses, draining, endpoint, node, service, servicePort, slice } from "@kpng/source/testing/build.ts";
-import { load, YAML11_SCHEMA } from "js-yaml";
+import { CORE_SCHEMA, load, YAML11_SCHEMA } from "js-yaml";
 import { test } from "vitest";
-import { formatState, scalar } from "./format-state.ts";
+import { formatState } from "./format-state.ts";
 
 const read = (text: string): ClusterObjects => readGood(text).objects;
 
@@ -103,11 +103,15 @@ test("an empty state has two empty lists", () => {
   assert.equal(formatState({}), "nodes: []\nservices: []\n");
 });
 
-// Texts that YAML 1.1 or 1.2 could take for something else.
-test.each([
-  ...["", "a", "yes", "1", "1.5", "a:b", "a: b", "#", "'", '"', "null", "~", "- x", "{}", "a\\n", " a ", "0x1F", "y"],
-  ...["a b", "\u0085", "\u007f", "\ufeffx", "é\u2028", "a\nb", "\\", "😀", "10.0.0.1", "fd00::1", "::1", "NULL", "a:"],
-])("%j is read back unchanged as YAML 1.1 and 1.2", (text) => {
-  assert.deepEqual(load(`x: ${scalar(text)}`), { x: text });
-  assert.deepEqual(load(`x: ${scalar(text)}`, { schema: YAML11_SCHEMA }), { x: text });
+test("texts that YAML 1.1 or 1.2 could take for something else are read back unchanged as both", () => {
+  const texts = [
+    ...["", "a", "yes", "1", "1.5", "a:b", "a: b", "#", "'", '"', "null", "~", "- x", "{}", "a\\n", " a ", "0x1F", "y"],
+    ...["a b", "\u0085", "\u007f", "\ufeffx", "é\u2028", "a\nb", "\\", "😀", "10.0.0.1", "fd00::1", "::1", "NULL"],
+    ...["a:", "1:20", "2001-01-01", "0o7", "=", "<<", "1e3", ".inf"],
+  ];
+  const annotations = Object.fromEntries(texts.map((text) => [text, text]));
+  for (const schema of [CORE_SCHEMA, YAML11_SCHEMA]) {
+    const state = load(formatState({ nodes: [node("n1", { annotations })] }), { schema });
+    assert.deepEqual((state as { nodes: { annotations: unknown }[] }).nodes[0]?.annotations, annotations);
+  }
 });
