@@ -15,6 +15,7 @@ import { scenarios } from "@kpng/laboratory/scenario/scenarios.ts";
 import { updates } from "@kpng/laboratory/scenario/updates.ts";
 import { SourceKind, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
 import { explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
 import type { ExplainSettings } from "@kpng/watcher/inspect/find-frontend.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
@@ -25,25 +26,19 @@ import { objectsOfState } from "./view-of-state.ts";
 
 function snapshotOf(state: State) {
   const store = new Store();
-  store.replace(objectsOfState(state));
+  const objects = objectsOfState(state);
+  const more = [...Object.values(gateways.n1), ...Object.values(boundAddress)];
+  const addressesOf = ({ name, addresses }: Node) => (name === "n1" ? [...addresses, ...more] : addresses);
+  store.replace({ ...objects, nodes: objects.nodes.map((node) => ({ ...node, addresses: addressesOf(node) })) });
   return store.snapshot;
 }
 
 function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): ExplainSettings {
-  const cidrs = {
-    ClusterCIDR: Object.values(podCIDRs.cluster),
-    NodeCIDR: Object.values(podCIDRs.n1),
-    // Packets from the bridge of the node's pods have an address of a pod.
-    BridgeInterface: Object.values(podCIDRs.n1),
-    InterfaceNamePrefix: Object.values(podCIDRs.n1),
-    none: "unknown",
-  } as const;
   return {
-    clusterCIDRs: cidrs[detectLocal],
+    // Packets from the bridge or interfaces of the node's pods have an address of a pod.
+    clusterCIDRs: Object.values(detectLocal === "ClusterCIDR" ? podCIDRs.cluster : podCIDRs.n1),
     isMasqueradeAll: settings.masqueradeAll ?? false,
     nodePortAddresses: settings.nodePortAddresses ?? [],
-    isLoopbackNodePorts: settings.localhostNodePorts ?? true,
-    moreNodeAddresses: [...Object.values(gateways.n1), ...Object.values(boundAddress)],
   };
 }
 
@@ -85,9 +80,13 @@ function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly str
     });
 }
 
-/** Scenarios whose results depend only on the cluster, and not on a firewall or the guard of the loopback address. */
+/**
+ * Scenarios whose results depend only on the cluster and on settings that a request can state, and not on a firewall or
+ * the guard of the loopback address.
+ */
 const ofCluster = scenarios
   .filter(({ firewall }) => firewall === undefined)
+  .filter(({ settings }) => settings?.detectLocal !== "none" && settings?.localhostNodePorts !== false)
   .map((scenario) => ({
     ...scenario,
     packets: scenario.packets.filter(({ from, to }) => from.kind !== "neighbour" || to !== localhost),

@@ -130,14 +130,12 @@ describe("over Connect, as curl calls", () => {
 describe("lists", () => {
   test("come in pages without gaps and duplicates", async () => {
     list();
-    const more = Array.from({ length: 25 }, (_, at) => service({ name: `s${at}`, createdSeconds: 1_700_000_000 }));
+    const more = Array.from({ length: 25 }, (_, at) => service({ name: `s${at}` }));
     store.apply(more.map((each) => ({ kind: "put-service", service: each })));
     const names: string[] = [];
     for (let pageToken = "", pages = 1; ; pages += 1) {
       const page = await client().listServices({ pageSize: 10, pageToken });
       names.push(...page.services.map(({ name }) => name));
-      const created = page.services.flatMap(({ name, createdAt }) => (name.startsWith("s") ? createdAt?.seconds : []));
-      expect(new Set(created)).toEqual(new Set([1_700_000_000n]));
       pageToken = page.nextPageToken;
       if (pageToken !== "") continue;
       expect(pages).toBe(3);
@@ -205,8 +203,8 @@ describe("lists", () => {
       expect(row).toMatchObject({ state: ApplyState.CURRENT, subscriberCount: 1, programs: ["kpng-test"] });
     }
     expect(await nodeRow("made-up")).toBeUndefined();
-    const { subscribers: observers } = await client().listSubscribers({ kind: SubscriberKind.OBSERVER });
-    expect(observers).toMatchObject([{ node: "made-up", program: "viewer" }]);
+    const { subscribers: observers } = await client().listSubscribers({ node: "made-up" });
+    expect(observers).toMatchObject([{ kind: SubscriberKind.OBSERVER, program: "viewer" }]);
   });
 });
 
@@ -238,15 +236,13 @@ describe("watches", () => {
   });
 
   test("of nodes, subscribers and changes follow acknowledgements", async () => {
-    const watchedChanges = client()
-      .watchChanges({ sinceRevision: 2n }, { signal: open.signal })
-      [Symbol.asyncIterator]();
+    const watchedChanges = client().watchChanges({}, { signal: open.signal })[Symbol.asyncIterator]();
     const firstChanges = watchedChanges.next();
     list();
     const watchedNodes = client().watchNodes({}, { signal: open.signal })[Symbol.asyncIterator]();
     const subscribers = client().watchSubscribers({}, { signal: open.signal })[Symbol.asyncIterator]();
     expect((await watchedNodes.next()).value.nodes).toHaveLength(3);
-    expect((await firstChanges).value).toMatchObject({ revision: 1n, changes: [], isComplete: true });
+    expect((await firstChanges).value).toMatchObject({ revision: 1n, changes: [{ revision: 1n }], isComplete: true });
     expect((await subscribers.next()).value).toMatchObject({ subscribers: [], isComplete: true });
     const one = await join("n1");
     expect((await watchedNodes.next()).value.nodes).toMatchObject([{ name: "n1" }]);

@@ -23,10 +23,6 @@ export class ChangeRecord {
   readonly change: Change;
   /** Version of `RecentChanges` at the last update. */
   version = 0;
-  /** In milliseconds since 1970, like all times in this class. */
-  firstSentAtMs: number | undefined;
-  lastSentAtMs: number | undefined;
-  lastAppliedAtMs: number | undefined;
   /** Durations of the stages across all subscribers; undefined until the first subscriber has applied the revision. */
   stages: StageTimes | undefined;
   slowest: SlowestSubscriber | undefined;
@@ -35,12 +31,6 @@ export class ChangeRecord {
     this.revision = revision;
     this.storedAtMs = storedAtMs;
     this.change = create(ChangeSchema, { revision: BigInt(revision), storedAt: timestampOf(storedAtMs), ...facts });
-  }
-
-  sent(nowMs: number): void {
-    this.change.toldCount += 1;
-    this.firstSentAtMs ??= nowMs;
-    this.lastSentAtMs = nowMs;
   }
 
   applied({ nodeName, program }: Recipient, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
@@ -60,7 +50,6 @@ export class ChangeRecord {
       });
     }
     this.change.appliedCount += 1;
-    this.lastAppliedAtMs = Math.max(this.lastAppliedAtMs ?? 0, nowMs);
     const stages = this.stages ?? byStage(() => new Distribution());
     this.stages = stages;
     stages.send.add(sendMs);
@@ -89,14 +78,10 @@ export function matchesChange({ change }: ChangeRecord, filter: ServiceFilter): 
   return change.objects.some(({ kind, key }) => kind !== ObjectKind.NODE && matchesService(key, filter));
 }
 
-export function changeRow({ change, stages, slowest, ...times }: ChangeRecord): Change {
-  const timeOf = (ms: number | undefined) => (ms === undefined ? undefined : timestampOf(ms));
+export function changeRow({ change, stages, slowest }: ChangeRecord): Change {
   return {
     ...change,
     failures: [...change.failures],
-    ...setIfDefined("firstSentAt", timeOf(times.firstSentAtMs)),
-    ...setIfDefined("lastSentAt", timeOf(times.lastSentAtMs)),
-    ...setIfDefined("lastAppliedAt", timeOf(times.lastAppliedAtMs)),
     ...setIfDefined(
       "stages",
       stages &&

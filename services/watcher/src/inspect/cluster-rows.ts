@@ -1,5 +1,4 @@
 import { create } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type AddressSet, noAddresses } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
@@ -51,7 +50,6 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
     clusterIps: listAddresses(service.clusterIPs),
     externalIps: listAddresses(service.externalIPs),
     loadBalancerIps: listAddresses(service.loadBalancerIPs),
-    proxyModeLoadBalancerIps: listAddresses(service.proxyModeLoadBalancerIPs),
     sourceRanges: [...new Set(service.ipFilters.flatMap(({ sourceRanges }) => sourceRanges))],
     ports: service.ports.map(({ name, protocol, port, nodePort, targetPort }) => ({
       name,
@@ -66,8 +64,6 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
     healthCheckNodePort: service.healthCheckNodePort,
     endpoints: countEndpoints(slices),
     labels: { ...service.labels },
-    ...(service.createdSeconds === undefined ? {} : { createdAt: timestampFromMs(service.createdSeconds * 1000) }),
-    uid: service.uid ?? "",
   });
 }
 

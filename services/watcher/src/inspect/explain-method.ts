@@ -8,7 +8,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import { listAddresses, protocolMessage } from "./cluster-rows.ts";
 import { explainPacket } from "./explain-packet.ts";
-import { type ExplainSettings, nodeAddresses, type Packet, sourceKindOf } from "./find-frontend.ts";
+import { type ExplainSettings, type Packet, sourceKindOf } from "./find-frontend.ts";
 import { type InspectContext, readRequestedNode } from "./lists.ts";
 
 /**
@@ -47,7 +47,7 @@ function assumptionsOf(
   else if (sourceAddress !== "" && sourceKind === SourceKind.UNSPECIFIED) {
     all.push(`The sender is ${sourceTexts[source]}, judging by its address.`);
   }
-  if (clusterCIDRs !== "unknown" && (settings?.clusterCidrs.length ?? 0) === 0) {
+  if ((settings?.clusterCidrs.length ?? 0) === 0) {
     all.push(
       clusterCIDRs.length > 0
         ? "Addresses in the pod CIDRs of the Nodes are pods (settings.cluster_cidrs)."
@@ -56,9 +56,7 @@ function assumptionsOf(
   }
   if (settings === undefined)
     all.push("All other options of the proxy have the defaults of kube-proxy's iptables mode (settings).");
-  if ((settings?.moreNodeAddresses.length ?? 0) === 0) {
-    all.push("The node has only the addresses of its status (settings.more_node_addresses).");
-  }
+  all.push("The node has only the addresses of its status.");
   return all;
 }
 
@@ -86,8 +84,8 @@ export function readPacket(
       `source_address ${parsed.address} and destination ${target.destination} are of different address families`,
     );
   }
-  const addressesOfNode = nodeAddresses(snapshot.nodes.get(nodeName), settings);
-  const likely = parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, addressesOfNode, settings);
+  const node = snapshot.nodes.get(nodeName);
+  const likely = parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, node, settings);
   const source = sourceKind === SourceKind.UNSPECIFIED ? likely : sourceKind;
   return { ...target, source, sourceAddress: parsed?.address };
 }
@@ -144,12 +142,9 @@ export function readSettings(message: ProxySettings | undefined, { nodes }: Snap
   const given = cidrs("cluster_cidrs", message?.clusterCidrs);
   const clusterCIDRs = given.length > 0 ? given : [...nodes.values()].flatMap(({ podCIDRs }) => podCIDRs);
   return {
-    clusterCIDRs: message?.hasNoClusterCidr === true ? "unknown" : clusterCIDRs,
+    clusterCIDRs,
     isMasqueradeAll: message?.masqueradeAll ?? false,
     nodePortAddresses: cidrs("node_port_addresses", message?.nodePortAddresses),
-    isLoopbackNodePorts: message?.noLocalhostNodePorts !== true,
-    // Addresses are compared as strings; a string that is not an address matches nothing.
-    moreNodeAddresses: (message?.moreNodeAddresses ?? []).map((text) => parseAddress(text)?.address ?? text),
   };
 }
 

@@ -1,11 +1,10 @@
 import { create } from "@bufbuild/protobuf";
-import { ProxySettingsSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { ExplainRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { addresses, service } from "@kpng/source/testing/build.ts";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
-import { readPacket, readSettings } from "./explain-method.ts";
+import { readPacket } from "./explain-method.ts";
 import { type ExplainSettings, findFrontend } from "./find-frontend.ts";
 
 // test/conformance explains the packets of all scenarios.
@@ -14,8 +13,6 @@ const settings: ExplainSettings = {
   clusterCIDRs: [],
   isMasqueradeAll: false,
   nodePortAddresses: [],
-  isLoopbackNodePorts: true,
-  moreNodeAddresses: ["192.0.2.1"],
 };
 
 function destinationOf(made: Service): string {
@@ -30,11 +27,6 @@ const headless = { isHeadless: true, clusterIPs: addresses() };
 test("a Service as destination stands for its cluster IP, and a headless one for its first other address", () => {
   expect(destinationOf(service({ externalIPs: addresses("192.0.2.1") }))).toBe("10.96.0.1");
   expect(destinationOf(service({ ...headless, externalIPs: addresses("192.0.2.1") }))).toBe("192.0.2.1");
-});
-
-test("further addresses of the node are recognized in any spelling", () => {
-  const message = create(ProxySettingsSchema, { moreNodeAddresses: ["FD00:0::1", "192.0.2.1"] });
-  expect(readSettings(message, new Store().snapshot).moreNodeAddresses).toEqual(["fd00::1", "192.0.2.1"]);
 });
 
 test("a destination without an address is refused with the reason that it has none", () => {

@@ -1,12 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { FrontendKind, SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
 import { isAllowed, meetsVerdict } from "@kpng/service-plan/plan-service.ts";
-import type { AllowedSources, Frontend, Route, Sender } from "@kpng/service-plan/service-plan.ts";
+import type { AllowedSources, Route, Sender } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { protocolMessage } from "./cluster-rows.ts";
@@ -58,7 +58,6 @@ export function explainPacket(
       namespace: service.namespace,
       service: service.name,
       portName: frontend.port.name,
-      frontend: frontendKinds[planned.kind],
       verdict,
       isMasqueraded: verdict === Verdict.FORWARD && policy.isMasqueraded,
       steps,
@@ -100,13 +99,6 @@ export function explainPacket(
   const choice = used.length === 1 ? "this endpoint" : `one of ${used.length} endpoints with equal probability`;
   return end(Verdict.FORWARD, `It goes to ${choice}.`);
 }
-
-const frontendKinds: Readonly<Record<Frontend["kind"], FrontendKind>> = {
-  clusterIP: FrontendKind.CLUSTER_IP,
-  externalIP: FrontendKind.EXTERNAL_IP,
-  loadBalancerIP: FrontendKind.LOAD_BALANCER_IP,
-  nodePort: FrontendKind.NODE_PORT,
-};
 
 function leadsTo({ reason, port: number, portName, protocol }: Decision, { port }: ExplainedFrontend): boolean {
   // An endpoint without ports serves only the unnamed service port.
@@ -212,7 +204,5 @@ function describePod({ sourceAddress }: Packet): string {
 
 function clusterIPMasquerade(sender: Sender, packet: Packet, settings: ExplainSettings): string {
   if (settings.isMasqueradeAll) return "masqueradeAll is set";
-  if (settings.clusterCIDRs === "unknown")
-    return "without a cluster CIDR, pods cannot be distinguished from other senders";
   return sender === "pod" ? describePod(packet) : "the sender is outside the cluster CIDR";
 }

@@ -4,7 +4,6 @@ import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import {
   type EndpointDecision,
   EndpointDecisionSchema,
-  EndpointReason,
   EndpointReasonSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
@@ -185,14 +184,12 @@ function overall(use: EndpointUse | undefined, { cluster, local }: Decision["rea
  * Converts a decision to its message. If `isOfPacket`, the text mentions only the endpoint set that the packet may use.
  */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
-  const { family: _family, reason, use, reasons, ...endpoint } = decision;
+  const { family: _family, reason, use, reasons: _reasons, ...endpoint } = decision;
   return create(EndpointDecisionSchema, {
     ...endpoint,
-    reason: reasonMessage(reason),
+    reason: enumFromJson(EndpointReasonSchema, `ENDPOINT_REASON_${reason.toUpperCase().replaceAll("-", "_")}`),
     isInClusterSet: use?.cluster ?? false,
-    clusterReason: reasonMessage(reasons.cluster),
     isInLocalSet: use?.local ?? false,
-    localReason: reasonMessage(reasons.local),
     isTold: use !== undefined,
     text: sentence(decision, isOfPacket),
   });
@@ -241,8 +238,3 @@ export const reasonTexts: Readonly<Record<DecisionReason, string>> = {
   "external-program": "the Service is headless and belongs to another service proxy",
   "no-service": "the Service of its slice does not exist",
 };
-
-function reasonMessage(reason: DecisionReason | undefined): EndpointReason {
-  if (reason === undefined) return EndpointReason.UNSPECIFIED;
-  return enumFromJson(EndpointReasonSchema, `ENDPOINT_REASON_${reason.toUpperCase().replaceAll("-", "_")}`);
-}

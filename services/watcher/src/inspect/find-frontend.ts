@@ -22,36 +22,26 @@ export interface Packet {
 
 /** Options of the node's proxy that an explanation assumes, decoded from kpng.inspect.v1.ProxySettings. */
 export interface ExplainSettings {
-  /** "unknown" if the proxy has no cluster CIDRs and cannot distinguish pods from other senders. */
-  readonly clusterCIDRs: readonly string[] | "unknown";
+  readonly clusterCIDRs: readonly string[];
   /** True if the proxy masquerades all traffic to cluster IPs (`--masquerade-all`). */
   readonly isMasqueradeAll: boolean;
   /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
   readonly nodePortAddresses: readonly string[];
-  /** True if loopback addresses accept node ports, too. */
-  readonly isLoopbackNodePorts: boolean;
-  /** Addresses of the node in addition to the addresses in its status, in canonical form. */
-  readonly moreNodeAddresses: readonly string[];
 }
 
-export function nodeAddresses(node: Node | undefined, settings: ExplainSettings): readonly string[] {
-  return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
-}
-
-/** Classifies a sender by its address; `ofNode` contains the addresses of the node. */
-export function sourceKindOf(address: string, ofNode: readonly string[], settings: ExplainSettings): SourceKind {
-  if (ofNode.includes(address) || isLoopback(address)) return SourceKind.NODE;
+/** Classifies a sender by its address. */
+export function sourceKindOf(address: string, node: Node | undefined, settings: ExplainSettings): SourceKind {
+  if (node?.addresses.includes(address) || isLoopback(address)) return SourceKind.NODE;
   return isInAny(address, settings.clusterCIDRs) ? SourceKind.POD : SourceKind.OUTSIDE;
 }
 
 /** True if the proxy treats the sender as part of the cluster, so that its connections are not masqueraded. */
 export function countsAsPod({ source, sourceAddress }: Packet, settings: ExplainSettings): boolean {
-  if (settings.clusterCIDRs === "unknown") return false;
   return sourceAddress === undefined ? source === SourceKind.POD : isInAny(sourceAddress, settings.clusterCIDRs);
 }
 
-function isInAny(address: string, cidrs: ExplainSettings["clusterCIDRs"]): boolean {
-  return cidrs !== "unknown" && cidrs.some((cidr) => isIn(address, cidr));
+function isInAny(address: string, cidrs: readonly string[]): boolean {
+  return cidrs.some((cidr) => isIn(address, cidr));
 }
 
 /**
@@ -67,7 +57,7 @@ export function findFrontend(
 ): FoundFrontend {
   const { destination, port: number, protocol } = packet;
   const node = makeNodePlan(snapshot, nodeName, packet, settings);
-  const isToNode = isNodeAddress(packet, snapshot, nodeName, settings);
+  const isToNode = isNodeAddress(packet, snapshot, nodeName);
   const byAddress: Service[] = [];
   const byNodePort: Service[] = [];
   let serviceWithAddress: Service | undefined;
@@ -190,8 +180,8 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
  * any.
  */
 function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ExplainSettings): NodePlan {
-  const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLoopbackNodePorts } = settings;
-  const addresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);
+  const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs } = settings;
+  const addresses = snapshot.nodes.get(nodeName)?.addresses ?? [];
   const plan = planNode(
     {
       isMasqueradeAll,
@@ -199,21 +189,16 @@ function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, 
       clusterCIDRs: [],
       podBridgeInterface: "",
       podInterfaceNamePrefix: "",
-      isLoopbackNodePorts,
+      isLoopbackNodePorts: true,
       nodePortAddresses: { kind: "cidrs", cidrs },
     },
     family,
     { node: makeViewNode(snapshot, nodeName), localAddresses: toAddressSet([...addresses, "127.0.0.1", "::1"]).set },
   );
-  return clusterCIDRs === "unknown" ? plan : { ...plan, podTraffic: { kind: "source", cidr: clusterCIDRs[0] ?? "" } };
+  return { ...plan, podTraffic: { kind: "source", cidr: clusterCIDRs[0] ?? "" } };
 }
 
-function isNodeAddress(
-  { destination, source }: Packet,
-  snapshot: Snapshot,
-  nodeName: string,
-  settings: ExplainSettings,
-): boolean {
+function isNodeAddress({ destination, source }: Packet, snapshot: Snapshot, nodeName: string): boolean {
   if (isLoopback(destination)) return source === SourceKind.NODE;
-  return nodeAddresses(snapshot.nodes.get(nodeName), settings).includes(destination);
+  return snapshot.nodes.get(nodeName)?.addresses.includes(destination) === true;
 }

@@ -11,10 +11,10 @@ import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "..
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
-import { endpointRows, matchesEndpoint, selectKeys, serviceRow } from "./cluster-rows.ts";
+import { endpointRows, selectKeys, serviceRow } from "./cluster-rows.ts";
 import { decisionRow, explainService } from "./explain-service.ts";
 import { type Findings, selectFindings } from "./findings.ts";
-import { kindMessage, matchesNode, matchesSubscriber, nodeTable, stateOf, subscriberRow } from "./progress-rows.ts";
+import { kindMessage, matchesState, matchesSubscriber, nodeTable, stateOf, subscriberRow } from "./progress-rows.ts";
 import type { RecentChanges } from "./recent-changes.ts";
 
 export interface InspectContext {
@@ -82,7 +82,7 @@ export function listMethods(context: InspectContext) {
         const snapshot = syncedSnapshot(store);
         const table = nodeTable(snapshot, subscribers.open);
         const names = table.names.filter((name) => name > page.after && (request.name || name) === name);
-        const rowsOf = (name: string) => [table.row(name)].filter((row) => matchesNode(row, request));
+        const rowsOf = (name: string) => [table.row(name)].filter(({ state }) => matchesState(state, request));
         const { rows, nextPageToken } = fill(page, names, rowsOf);
         return { revision: BigInt(snapshot.revision), nodes: rows, nextPageToken };
       }),
@@ -108,7 +108,7 @@ export function listMethods(context: InspectContext) {
         const { revision } = syncedSnapshot(store);
         const filter = { namespace: request.namespace, name: request.service };
         const revisions = Array.from(changes.newestFirst(), (record) => record.revision)
-          .filter((each) => each < before && each >= request.sinceRevision)
+          .filter((each) => each < before)
           .map(String);
         const { rows, nextPageToken } = fill(page, revisions, (each) => {
           const record = changes.at(Number(each));
@@ -131,17 +131,12 @@ export function listMethods(context: InspectContext) {
         const proxyName = readProxyName(request.serviceProxyName, proxyNames);
         const snapshot = syncedSnapshot(store);
         const node = choosingNode(snapshot, nodeName);
-        const { endpoint: text, onlyUnused } = request;
         const filter = { namespace: request.namespace, name: request.service };
         const keys = selectKeys(snapshot.slicesByService, filter, page.after);
         const { rows, nextPageToken } = fill(page, keys, (key) => {
           const slices = slicesOf(snapshot, key as ServiceKey);
-          if (!slices.some(({ endpoints }) => endpoints.some((one) => matchesEndpoint(one, text)))) return [];
           const subject = { ...splitServiceKey(key), service: snapshot.services.get(key), slices };
-          return explainService(subject, node, proxyName)
-            .filter(({ isUsed }) => !onlyUnused || !isUsed)
-            .filter(({ address, pod }) => text === "" || text === address || text === pod)
-            .map((decision) => decisionRow(decision));
+          return explainService(subject, node, proxyName).map((decision) => decisionRow(decision));
         });
         const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
         return { revision: BigInt(snapshot.revision), isNodeKnown, decisions: rows, nextPageToken };

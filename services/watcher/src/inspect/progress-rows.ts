@@ -16,8 +16,7 @@ import type { Subscriber } from "../stream/session/subscribers.ts";
 
 /** Converts a subscriber to its message. `newest` is the newest revision of the store. */
 export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {
-  const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
-  const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
+  const { failure, timings, unappliedSinceMs } = subscriber;
   return create(SubscriberSchema, {
     id: BigInt(subscriber.id),
     kind: kindMessage(subscriber),
@@ -29,14 +28,11 @@ export function subscriberRow(subscriber: Subscriber, newest: number): Subscribe
     openedAt: timestampOf(subscriber.openedAtMs),
     state: stateOf(subscriber, newest),
     sentRevision: BigInt(subscriber.upToDateRevision),
-    ...setIfDefined("sentAt", timeOf(sentAtMs)),
     receivedRevision: BigInt(subscriber.receivedRevision),
     hasAcknowledged: subscriber.hasAcknowledged,
     appliedRevision: BigInt(subscriber.appliedRevision),
-    ...setIfDefined("appliedAt", timeOf(appliedAtMs)),
     revisionsBehind: BigInt(Math.max(0, newest - knownRevision(subscriber))),
-    ...setIfDefined("unappliedSince", timeOf(unappliedSinceMs)),
-    failedRevision: BigInt(failure?.revision ?? 0),
+    ...setIfDefined("unappliedSince", unappliedSinceMs === undefined ? undefined : timestampOf(unappliedSinceMs)),
     error: failure?.error ?? "",
     ...setIfDefined("timings", timings && timingsMessage(timings)),
   });
@@ -77,31 +73,16 @@ export function timingsMessage({
 /** Filter for subscribers; default values match all. */
 interface SubscriberFilter {
   readonly node: string;
-  readonly kind: KindMessage;
-  readonly notAppliedRevision: bigint;
   readonly states: readonly ApplyState[];
 }
 
 export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
   return (
-    (filter.node === "" || subscriber.nodeName === filter.node) &&
-    (filter.kind === KindMessage.UNSPECIFIED || filter.kind === kindMessage(subscriber)) &&
-    (filter.notAppliedRevision === 0n || BigInt(knownRevision(subscriber)) < filter.notAppliedRevision) &&
-    matchesState(stateOf(subscriber, newest), filter.states)
+    (filter.node === "" || subscriber.nodeName === filter.node) && matchesState(stateOf(subscriber, newest), filter)
   );
 }
 
-export function matchesNode(
-  node: { readonly state: ApplyState; readonly appliedRevision: bigint },
-  filter: Pick<SubscriberFilter, "notAppliedRevision" | "states">,
-): boolean {
-  return (
-    (filter.notAppliedRevision === 0n || node.appliedRevision < filter.notAppliedRevision) &&
-    matchesState(node.state, filter.states)
-  );
-}
-
-function matchesState(state: ApplyState, states: readonly ApplyState[]): boolean {
+export function matchesState(state: ApplyState, { states }: Pick<SubscriberFilter, "states">): boolean {
   return states.length === 0 || states.includes(state);
 }
 

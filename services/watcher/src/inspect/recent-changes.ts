@@ -80,10 +80,10 @@ export class RecentChanges implements DeliveryFollower {
     this.#records[revision % this.#size] = record;
   }
 
-  sent(recipient: Recipient, delivery: Delivery, nowMs: number): void {
-    this.#update(delivery, (record) => {
-      if (recipient.isNode) record.sent(nowMs);
-      else record.change.otherCount += 1;
+  sent(recipient: Recipient, delivery: Delivery): void {
+    this.#update(delivery, ({ change }) => {
+      if (recipient.isNode) change.toldCount += 1;
+      else change.otherCount += 1;
     });
   }
 

@@ -21,7 +21,7 @@ import type { Scheduler } from "../stream/session/scheduler.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRow } from "./cluster-rows.ts";
 import type { InspectContext } from "./lists.ts";
-import { matchesNode, matchesSubscriber, nodeTable, subscriberRow } from "./progress-rows.ts";
+import { matchesState, matchesSubscriber, nodeTable, subscriberRow } from "./progress-rows.ts";
 
 /**
  * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
@@ -59,7 +59,7 @@ export function watchMethods(context: InspectContext) {
         for (const name of table.names) {
           if (request.name !== "" && request.name !== name) continue;
           const row = table.row(name);
-          if (matchesNode(row, request)) yield row;
+          if (matchesState(row.state, request)) yield row;
         }
       };
       const steps = hashedSteps({ schema: NodeSchema, read, keyOf: ({ name }: Node) => name });
@@ -87,8 +87,7 @@ export function watchMethods(context: InspectContext) {
         const changed = [...changes.newestFirst()].filter(({ version }) => version > lastVersion).reverse();
         lastVersion = changes.version;
         for (const record of changed) {
-          const isRequested = record.revision >= request.sinceRevision && matchesChange(record, filter);
-          yield isRequested ? { row: changeRow(record) } : undefined;
+          yield matchesChange(record, filter) ? { row: changeRow(record) } : undefined;
         }
       };
       const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);

@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/cluster.proto.
  */
 export const file_kpng_inspect_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvY2x1c3Rlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIqsFCgdTZXJ2aWNlEhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHR5cGUYAyABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAQgASgJEhMKC2lzX2hlYWRsZXNzGAUgASgIEhMKC2NsdXN0ZXJfaXBzGAYgAygJEhQKDGV4dGVybmFsX2lwcxgHIAMoCRIZChFsb2FkX2JhbGFuY2VyX2lwcxgIIAMoCRIkChxwcm94eV9tb2RlX2xvYWRfYmFsYW5jZXJfaXBzGAkgAygJEhUKDXNvdXJjZV9yYW5nZXMYCiADKAkSKwoFcG9ydHMYCyADKAsyHC5rcG5nLmluc3BlY3QudjEuU2VydmljZVBvcnQSPwoXaW50ZXJuYWxfdHJhZmZpY19wb2xpY3kYDCABKA4yHi5rcG5nLmluc3BlY3QudjEuVHJhZmZpY1BvbGljeRI/ChdleHRlcm5hbF90cmFmZmljX3BvbGljeRgNIAEoDjIeLmtwbmcuaW5zcGVjdC52MS5UcmFmZmljUG9saWN5EhgKEGFmZmluaXR5X3NlY29uZHMYDiABKA0SHgoWaGVhbHRoX2NoZWNrX25vZGVfcG9ydBgPIAEoDRIyCgllbmRwb2ludHMYECABKAsyHy5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnRDb3VudHMSNAoGbGFiZWxzGBEgAygLMiQua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2UuTGFiZWxzRW50cnkSLgoKY3JlYXRlZF9hdBgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDdWlkGBMgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEifgoLU2VydmljZVBvcnQSDAoEbmFtZRgBIAEoCRIrCghwcm90b2NvbBgCIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIMCgRwb3J0GAMgASgNEhEKCW5vZGVfcG9ydBgEIAEoDRITCgt0YXJnZXRfcG9ydBgFIAEoCSJHCg5FbmRwb2ludENvdW50cxINCgVyZWFkeRgBIAEoDRITCgt0ZXJtaW5hdGluZxgCIAEoDRIRCglub3RfcmVhZHkYAyABKA0ikQIKCEVuZHBvaW50EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEg0KBXNsaWNlGAMgASgJEhEKCWFkZHJlc3NlcxgEIAMoCRIsCgVwb3J0cxgFIAMoCzIdLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludFBvcnQSCwoDcG9kGAYgASgJEgwKBG5vZGUYByABKAkSDAoEem9uZRgIIAEoCRIQCghpc19yZWFkeRgJIAEoCBISCgppc19zZXJ2aW5nGAogASgIEhYKDmlzX3Rlcm1pbmF0aW5nGAsgASgIEhQKDGhpbnRlZF96b25lcxgMIAMoCRIUCgxoaW50ZWRfbm9kZXMYDSADKAkiVwoMRW5kcG9pbnRQb3J0EgwKBG5hbWUYASABKAkSDAoEcG9ydBgCIAEoDRIrCghwcm90b2NvbBgDIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbCK3AwoETm9kZRIMCgRuYW1lGAEgASgJEhAKCGlzX2tub3duGAIgASgIEgwKBHpvbmUYAyABKAkSEQoJYWRkcmVzc2VzGAQgAygJEhEKCXBvZF9jaWRycxgFIAMoCRITCgtpc19lbGlnaWJsZRgGIAEoCBIWCg5lbmRwb2ludF9jb3VudBgHIAEoDRIqCgVzdGF0ZRgIIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhgKEHN1YnNjcmliZXJfY291bnQYCSABKA0SGAoQYXBwbGllZF9yZXZpc2lvbhgKIAEoBBIzCg91bmFwcGxpZWRfc2luY2UYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHByb2dyYW1zGAwgAygJEg0KBWVycm9yGA0gASgJEhYKDm9ic2VydmVyX2NvdW50GA4gASgNEjEKBmxhYmVscxgPIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5Ob2RlLkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEqWwoIUHJvdG9jb2wSGAoUUFJPVE9DT0xfVU5TUEVDSUZJRUQQABIQCgxQUk9UT0NPTF9UQ1AQARIQCgxQUk9UT0NPTF9VRFAQAhIRCg1QUk9UT0NPTF9TQ1RQEAMqZQoNVHJhZmZpY1BvbGljeRIeChpUUkFGRklDX1BPTElDWV9VTlNQRUNJRklFRBAAEhoKFlRSQUZGSUNfUE9MSUNZX0NMVVNURVIQARIYChRUUkFGRklDX1BPTElDWV9MT0NBTBACQjNaMWdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9pbnNwZWN0djFiBnByb3RvMw", [file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvY2x1c3Rlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIsgECgdTZXJ2aWNlEhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHR5cGUYAyABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAQgASgJEhMKC2lzX2hlYWRsZXNzGAUgASgIEhMKC2NsdXN0ZXJfaXBzGAYgAygJEhQKDGV4dGVybmFsX2lwcxgHIAMoCRIZChFsb2FkX2JhbGFuY2VyX2lwcxgIIAMoCRIVCg1zb3VyY2VfcmFuZ2VzGAkgAygJEisKBXBvcnRzGAogAygLMhwua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2VQb3J0Ej8KF2ludGVybmFsX3RyYWZmaWNfcG9saWN5GAsgASgOMh4ua3BuZy5pbnNwZWN0LnYxLlRyYWZmaWNQb2xpY3kSPwoXZXh0ZXJuYWxfdHJhZmZpY19wb2xpY3kYDCABKA4yHi5rcG5nLmluc3BlY3QudjEuVHJhZmZpY1BvbGljeRIYChBhZmZpbml0eV9zZWNvbmRzGA0gASgNEh4KFmhlYWx0aF9jaGVja19ub2RlX3BvcnQYDiABKA0SMgoJZW5kcG9pbnRzGA8gASgLMh8ua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50Q291bnRzEjQKBmxhYmVscxgQIAMoCzIkLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlLkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEifgoLU2VydmljZVBvcnQSDAoEbmFtZRgBIAEoCRIrCghwcm90b2NvbBgCIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIMCgRwb3J0GAMgASgNEhEKCW5vZGVfcG9ydBgEIAEoDRITCgt0YXJnZXRfcG9ydBgFIAEoCSJHCg5FbmRwb2ludENvdW50cxINCgVyZWFkeRgBIAEoDRITCgt0ZXJtaW5hdGluZxgCIAEoDRIRCglub3RfcmVhZHkYAyABKA0ikQIKCEVuZHBvaW50EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEg0KBXNsaWNlGAMgASgJEhEKCWFkZHJlc3NlcxgEIAMoCRIsCgVwb3J0cxgFIAMoCzIdLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludFBvcnQSCwoDcG9kGAYgASgJEgwKBG5vZGUYByABKAkSDAoEem9uZRgIIAEoCRIQCghpc19yZWFkeRgJIAEoCBISCgppc19zZXJ2aW5nGAogASgIEhYKDmlzX3Rlcm1pbmF0aW5nGAsgASgIEhQKDGhpbnRlZF96b25lcxgMIAMoCRIUCgxoaW50ZWRfbm9kZXMYDSADKAkiVwoMRW5kcG9pbnRQb3J0EgwKBG5hbWUYASABKAkSDAoEcG9ydBgCIAEoDRIrCghwcm90b2NvbBgDIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbCK3AwoETm9kZRIMCgRuYW1lGAEgASgJEhAKCGlzX2tub3duGAIgASgIEgwKBHpvbmUYAyABKAkSEQoJYWRkcmVzc2VzGAQgAygJEhEKCXBvZF9jaWRycxgFIAMoCRITCgtpc19lbGlnaWJsZRgGIAEoCBIWCg5lbmRwb2ludF9jb3VudBgHIAEoDRIqCgVzdGF0ZRgIIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhgKEHN1YnNjcmliZXJfY291bnQYCSABKA0SGAoQYXBwbGllZF9yZXZpc2lvbhgKIAEoBBIzCg91bmFwcGxpZWRfc2luY2UYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHByb2dyYW1zGAwgAygJEg0KBWVycm9yGA0gASgJEhYKDm9ic2VydmVyX2NvdW50GA4gASgNEjEKBmxhYmVscxgPIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5Ob2RlLkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEqWwoIUHJvdG9jb2wSGAoUUFJPVE9DT0xfVU5TUEVDSUZJRUQQABIQCgxQUk9UT0NPTF9UQ1AQARIQCgxQUk9UT0NPTF9VRFAQAhIRCg1QUk9UT0NPTF9TQ1RQEAMqZQoNVHJhZmZpY1BvbGljeRIeChpUUkFGRklDX1BPTElDWV9VTlNQRUNJRklFRBAAEhoKFlRSQUZGSUNfUE9MSUNZX0NMVVNURVIQARIYChRUUkFGRklDX1BPTElDWV9MT0NBTBACQjNaMWdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9pbnNwZWN0djFiBnByb3RvMw", [file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
 
 /**
  * A Service, with counts of its endpoints.
@@ -81,81 +81,60 @@ export type Service = Message<"kpng.inspect.v1.Service"> & {
   loadBalancerIps: string[];
 
   /**
-   * IPs of either family that only the load balancer serves (ipMode Proxy).
-   *
-   * @generated from field: repeated string proxy_mode_load_balancer_ips = 9;
-   */
-  proxyModeLoadBalancerIps: string[];
-
-  /**
    * CIDRs of the clients that may use load-balancer IPs; empty for all clients.
    *
-   * @generated from field: repeated string source_ranges = 10;
+   * @generated from field: repeated string source_ranges = 9;
    */
   sourceRanges: string[];
 
   /**
    * In the order of the object.
    *
-   * @generated from field: repeated kpng.inspect.v1.ServicePort ports = 11;
+   * @generated from field: repeated kpng.inspect.v1.ServicePort ports = 10;
    */
   ports: ServicePort[];
 
   /**
    * spec.internalTrafficPolicy, for cluster IPs.
    *
-   * @generated from field: kpng.inspect.v1.TrafficPolicy internal_traffic_policy = 12;
+   * @generated from field: kpng.inspect.v1.TrafficPolicy internal_traffic_policy = 11;
    */
   internalTrafficPolicy: TrafficPolicy;
 
   /**
    * spec.externalTrafficPolicy, for all other addresses.
    *
-   * @generated from field: kpng.inspect.v1.TrafficPolicy external_traffic_policy = 13;
+   * @generated from field: kpng.inspect.v1.TrafficPolicy external_traffic_policy = 12;
    */
   externalTrafficPolicy: TrafficPolicy;
 
   /**
    * Session affinity in seconds, 1 to 86400; 0 for none.
    *
-   * @generated from field: uint32 affinity_seconds = 14;
+   * @generated from field: uint32 affinity_seconds = 13;
    */
   affinitySeconds: number;
 
   /**
    * 1 to 65535; 0 for none.
    *
-   * @generated from field: uint32 health_check_node_port = 15;
+   * @generated from field: uint32 health_check_node_port = 14;
    */
   healthCheckNodePort: number;
 
   /**
    * Endpoints in its EndpointSlices.
    *
-   * @generated from field: kpng.inspect.v1.EndpointCounts endpoints = 16;
+   * @generated from field: kpng.inspect.v1.EndpointCounts endpoints = 15;
    */
   endpoints?: EndpointCounts | undefined;
 
   /**
    * Labels that the watcher keeps (--with-service-labels).
    *
-   * @generated from field: map<string, string> labels = 17;
+   * @generated from field: map<string, string> labels = 16;
    */
   labels: { [key: string]: string };
-
-  /**
-   * Creation of the object; absent if unknown.
-   *
-   * @generated from field: google.protobuf.Timestamp created_at = 18;
-   */
-  createdAt?: Timestamp | undefined;
-
-  /**
-   * UID of the object; "" if unknown.
-   *
-   * @generated from field: string uid = 19;
-   */
-  uid: string;
 };
 
 /**

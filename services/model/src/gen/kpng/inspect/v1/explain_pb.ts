@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/explain.proto.
  */
 export const file_kpng_inspect_v1_explain: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvZXhwbGFpbi5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIsQDChBFbmRwb2ludERlY2lzaW9uEhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEg0KBXNsaWNlGAMgASgJEhEKCXBvcnRfbmFtZRgEIAEoCRIrCghwcm90b2NvbBgFIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIPCgdhZGRyZXNzGAYgASgJEgwKBHBvcnQYByABKA0SCwoDcG9kGAggASgJEgwKBG5vZGUYCSABKAkSDwoHaXNfdXNlZBgKIAEoCBIvCgZyZWFzb24YCyABKA4yHy5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnRSZWFzb24SGQoRaXNfaW5fY2x1c3Rlcl9zZXQYDCABKAgSNwoOY2x1c3Rlcl9yZWFzb24YDSABKA4yHy5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnRSZWFzb24SFwoPaXNfaW5fbG9jYWxfc2V0GA4gASgIEjUKDGxvY2FsX3JlYXNvbhgPIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludFJlYXNvbhIPCgdpc190b2xkGBAgASgIEgwKBHRleHQYESABKAkiOwoEU3RlcBIlCgVzdGFnZRgBIAEoDjIWLmtwbmcuaW5zcGVjdC52MS5TdGFnZRIMCgR0ZXh0GAIgASgJIrYBCg1Qcm94eVNldHRpbmdzEhUKDWNsdXN0ZXJfY2lkcnMYASADKAkSFgoObWFzcXVlcmFkZV9hbGwYAiABKAgSGwoTbm9kZV9wb3J0X2FkZHJlc3NlcxgDIAMoCRIfChdub19sb2NhbGhvc3Rfbm9kZV9wb3J0cxgEIAEoCBIbChNoYXNfbm9fY2x1c3Rlcl9jaWRyGAUgASgIEhsKE21vcmVfbm9kZV9hZGRyZXNzZXMYBiADKAkqyAUKDkVuZHBvaW50UmVhc29uEh8KG0VORFBPSU5UX1JFQVNPTl9VTlNQRUNJRklFRBAAEhkKFUVORFBPSU5UX1JFQVNPTl9SRUFEWRABEiIKHkVORFBPSU5UX1JFQVNPTl9ISU5URURfVE9fTk9ERRACEiIKHkVORFBPSU5UX1JFQVNPTl9ISU5URURfVE9fWk9ORRADEh8KG0VORFBPSU5UX1JFQVNPTl9MQVNUX1JFU09SVBAEEiIKHkVORFBPSU5UX1JFQVNPTl9TRVRfTk9UX05FRURFRBAFEh0KGUVORFBPSU5UX1JFQVNPTl9OT1RfUkVBRFkQBhIeChpFTkRQT0lOVF9SRUFTT05fVEVSTUlOQVRFRBAHEh8KG0VORFBPSU5UX1JFQVNPTl9OT1RfT05fTk9ERRAIEh8KG0VORFBPSU5UX1JFQVNPTl9URVJNSU5BVElORxAJEikKJUVORFBPSU5UX1JFQVNPTl9ISU5URURfVE9fT1RIRVJfTk9ERVMQChIpCiVFTkRQT0lOVF9SRUFTT05fSElOVEVEX1RPX09USEVSX1pPTkVTEAsSHQoZRU5EUE9JTlRfUkVBU09OX0RVUExJQ0FURRAMEiMKH0VORFBPSU5UX1JFQVNPTl9OT19TRVJWSUNFX1BPUlQQDRIgChxFTkRQT0lOVF9SRUFTT05fTk9fU1VDSF9QT1JUEA4SIAocRU5EUE9JTlRfUkVBU09OX09USEVSX0ZBTUlMWRAPEh8KG0VORFBPSU5UX1JFQVNPTl9OT1RfUFJPWElFRBAQEicKI0VORFBPSU5UX1JFQVNPTl9PVEhFUl9TRVJWSUNFX1BST1hZEBESHgoaRU5EUE9JTlRfUkVBU09OX05PX1NFUlZJQ0UQEhIkCiBFTkRQT0lOVF9SRUFTT05fRVhURVJOQUxfUFJPR1JBTRATKm0KClNvdXJjZUtpbmQSGwoXU09VUkNFX0tJTkRfVU5TUEVDSUZJRUQQABITCg9TT1VSQ0VfS0lORF9QT0QQARIUChBTT1VSQ0VfS0lORF9OT0RFEAISFwoTU09VUkNFX0tJTkRfT1VUU0lERRADKqsBCgxGcm9udGVuZEtpbmQSHQoZRlJPTlRFTkRfS0lORF9VTlNQRUNJRklFRBAAEhwKGEZST05URU5EX0tJTkRfQ0xVU1RFUl9JUBABEh0KGUZST05URU5EX0tJTkRfRVhURVJOQUxfSVAQAhIiCh5GUk9OVEVORF9LSU5EX0xPQURfQkFMQU5DRVJfSVAQAxIbChdGUk9OVEVORF9LSU5EX05PREVfUE9SVBAEKnQKB1ZlcmRpY3QSFwoTVkVSRElDVF9VTlNQRUNJRklFRBAAEhMKD1ZFUkRJQ1RfRk9SV0FSRBABEhAKDFZFUkRJQ1RfRFJPUBACEhIKDlZFUkRJQ1RfUkVKRUNUEAMSFQoRVkVSRElDVF9VTlRPVUNIRUQQBCquAQoFU3RhZ2USFQoRU1RBR0VfVU5TUEVDSUZJRUQQABIRCg1TVEFHRV9TRVJWSUNFEAESFwoTU1RBR0VfU09VUkNFX1JBTkdFUxACEhAKDFNUQUdFX1BPTElDWRADEhMKD1NUQUdFX0VORFBPSU5UUxAEEhIKDlNUQUdFX0FGRklOSVRZEAUSFAoQU1RBR0VfTUFTUVVFUkFERRAGEhEKDVNUQUdFX1ZFUkRJQ1QQB0IzWjFnaXRodWIuY29tL2twbmctcHJvamVjdC9rcG5nL2NsaWVudHMvZ28vaW5zcGVjdHYxYgZwcm90bzM", [file_kpng_inspect_v1_cluster]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvZXhwbGFpbi5wcm90bxIPa3BuZy5pbnNwZWN0LnYxItQCChBFbmRwb2ludERlY2lzaW9uEhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEg0KBXNsaWNlGAMgASgJEhEKCXBvcnRfbmFtZRgEIAEoCRIrCghwcm90b2NvbBgFIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIPCgdhZGRyZXNzGAYgASgJEgwKBHBvcnQYByABKA0SCwoDcG9kGAggASgJEgwKBG5vZGUYCSABKAkSDwoHaXNfdXNlZBgKIAEoCBIvCgZyZWFzb24YCyABKA4yHy5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnRSZWFzb24SGQoRaXNfaW5fY2x1c3Rlcl9zZXQYDCABKAgSFwoPaXNfaW5fbG9jYWxfc2V0GA0gASgIEg8KB2lzX3RvbGQYDiABKAgSDAoEdGV4dBgPIAEoCSI7CgRTdGVwEiUKBXN0YWdlGAEgASgOMhYua3BuZy5pbnNwZWN0LnYxLlN0YWdlEgwKBHRleHQYAiABKAkiWwoNUHJveHlTZXR0aW5ncxIVCg1jbHVzdGVyX2NpZHJzGAEgAygJEhYKDm1hc3F1ZXJhZGVfYWxsGAIgASgIEhsKE25vZGVfcG9ydF9hZGRyZXNzZXMYAyADKAkqyAUKDkVuZHBvaW50UmVhc29uEh8KG0VORFBPSU5UX1JFQVNPTl9VTlNQRUNJRklFRBAAEhkKFUVORFBPSU5UX1JFQVNPTl9SRUFEWRABEiIKHkVORFBPSU5UX1JFQVNPTl9ISU5URURfVE9fTk9ERRACEiIKHkVORFBPSU5UX1JFQVNPTl9ISU5URURfVE9fWk9ORRADEh8KG0VORFBPSU5UX1JFQVNPTl9MQVNUX1JFU09SVBAEEiIKHkVORFBPSU5UX1JFQVNPTl9TRVRfTk9UX05FRURFRBAFEh0KGUVORFBPSU5UX1JFQVNPTl9OT1RfUkVBRFkQBhIeChpFTkRQT0lOVF9SRUFTT05fVEVSTUlOQVRFRBAHEh8KG0VORFBPSU5UX1JFQVNPTl9OT1RfT05fTk9ERRAIEh8KG0VORFBPSU5UX1JFQVNPTl9URVJNSU5BVElORxAJEikKJUVORFBPSU5UX1JFQVNPTl9ISU5URURfVE9fT1RIRVJfTk9ERVMQChIpCiVFTkRQT0lOVF9SRUFTT05fSElOVEVEX1RPX09USEVSX1pPTkVTEAsSHQoZRU5EUE9JTlRfUkVBU09OX0RVUExJQ0FURRAMEiMKH0VORFBPSU5UX1JFQVNPTl9OT19TRVJWSUNFX1BPUlQQDRIgChxFTkRQT0lOVF9SRUFTT05fTk9fU1VDSF9QT1JUEA4SIAocRU5EUE9JTlRfUkVBU09OX09USEVSX0ZBTUlMWRAPEh8KG0VORFBPSU5UX1JFQVNPTl9OT1RfUFJPWElFRBAQEicKI0VORFBPSU5UX1JFQVNPTl9PVEhFUl9TRVJWSUNFX1BST1hZEBESHgoaRU5EUE9JTlRfUkVBU09OX05PX1NFUlZJQ0UQEhIkCiBFTkRQT0lOVF9SRUFTT05fRVhURVJOQUxfUFJPR1JBTRATKm0KClNvdXJjZUtpbmQSGwoXU09VUkNFX0tJTkRfVU5TUEVDSUZJRUQQABITCg9TT1VSQ0VfS0lORF9QT0QQARIUChBTT1VSQ0VfS0lORF9OT0RFEAISFwoTU09VUkNFX0tJTkRfT1VUU0lERRADKnQKB1ZlcmRpY3QSFwoTVkVSRElDVF9VTlNQRUNJRklFRBAAEhMKD1ZFUkRJQ1RfRk9SV0FSRBABEhAKDFZFUkRJQ1RfRFJPUBACEhIKDlZFUkRJQ1RfUkVKRUNUEAMSFQoRVkVSRElDVF9VTlRPVUNIRUQQBCquAQoFU3RhZ2USFQoRU1RBR0VfVU5TUEVDSUZJRUQQABIRCg1TVEFHRV9TRVJWSUNFEAESFwoTU1RBR0VfU09VUkNFX1JBTkdFUxACEhAKDFNUQUdFX1BPTElDWRADEhMKD1NUQUdFX0VORFBPSU5UUxAEEhIKDlNUQUdFX0FGRklOSVRZEAUSFAoQU1RBR0VfTUFTUVVFUkFERRAGEhEKDVNUQUdFX1ZFUkRJQ1QQB0IzWjFnaXRodWIuY29tL2twbmctcHJvamVjdC9rcG5nL2NsaWVudHMvZ28vaW5zcGVjdHYxYgZwcm90bzM", [file_kpng_inspect_v1_cluster]);
 
 /**
  * Decision of a node about one port and family of an endpoint.
@@ -108,37 +108,23 @@ export type EndpointDecision = Message<"kpng.inspect.v1.EndpointDecision"> & {
   isInClusterSet: boolean;
 
   /**
-   * Reason why it is in that set or not; unspecified if the choice ends before.
-   *
-   * @generated from field: kpng.inspect.v1.EndpointReason cluster_reason = 13;
-   */
-  clusterReason: EndpointReason;
-
-  /**
    * In the set for policy Local.
    *
-   * @generated from field: bool is_in_local_set = 14;
+   * @generated from field: bool is_in_local_set = 13;
    */
   isInLocalSet: boolean;
 
   /**
-   * Reason why it is in that set or not; unspecified if the choice ends before.
-   *
-   * @generated from field: kpng.inspect.v1.EndpointReason local_reason = 15;
-   */
-  localReason: EndpointReason;
-
-  /**
    * The watcher sends the endpoint to the node. Also true if it only keeps old UDP flows, or has no service port.
    *
-   * @generated from field: bool is_told = 16;
+   * @generated from field: bool is_told = 14;
    */
   isTold: boolean;
 
   /**
    * The decision as a sentence.
    *
-   * @generated from field: string text = 17;
+   * @generated from field: string text = 15;
    */
   text: string;
 };
@@ -204,27 +190,6 @@ export type ProxySettings = Message<"kpng.inspect.v1.ProxySettings"> & {
    * @generated from field: repeated string node_port_addresses = 3;
    */
   nodePortAddresses: string[];
-
-  /**
-   * --iptables-localhost-nodeports=false.
-   *
-   * @generated from field: bool no_localhost_node_ports = 4;
-   */
-  noLocalhostNodePorts: boolean;
-
-  /**
-   * --detect-local-mode ClusterCIDR without --cluster-cidr: local pods are not detected.
-   *
-   * @generated from field: bool has_no_cluster_cidr = 5;
-   */
-  hasNoClusterCidr: boolean;
-
-  /**
-   * Addresses of the node beyond those in its status, which the watcher does not know.
-   *
-   * @generated from field: repeated string more_node_addresses = 6;
-   */
-  moreNodeAddresses: string[];
 };
 
 /**
@@ -443,61 +408,6 @@ export const SourceKindSchema: GenEnum<SourceKind> = /*@__PURE__*/
   enumDesc(file_kpng_inspect_v1_explain, 1);
 
 /**
- * Role of a destination for a Service.
- *
- * @generated from enum kpng.inspect.v1.FrontendKind
- */
-export const FrontendKind = {
-  /**
-   * Not a frontend of a Service.
-   *
-   * @generated from enum value: FRONTEND_KIND_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED: 0,
-
-  /**
-   * A cluster IP.
-   *
-   * @generated from enum value: FRONTEND_KIND_CLUSTER_IP = 1;
-   */
-  CLUSTER_IP: 1,
-
-  /**
-   * An external IP.
-   *
-   * @generated from enum value: FRONTEND_KIND_EXTERNAL_IP = 2;
-   */
-  EXTERNAL_IP: 2,
-
-  /**
-   * A load-balancer IP.
-   *
-   * @generated from enum value: FRONTEND_KIND_LOAD_BALANCER_IP = 3;
-   */
-  LOAD_BALANCER_IP: 3,
-
-  /**
-   * A port of a node's own addresses.
-   *
-   * @generated from enum value: FRONTEND_KIND_NODE_PORT = 4;
-   */
-  NODE_PORT: 4,
-} as const;
-
-/**
- * Role of a destination for a Service.
- *
- * @generated from enum kpng.inspect.v1.FrontendKind
- */
-export type FrontendKind = (typeof FrontendKind)[keyof typeof FrontendKind] | UnknownEnum;
-
-/**
- * Describes the enum kpng.inspect.v1.FrontendKind.
- */
-export const FrontendKindSchema: GenEnum<FrontendKind> = /*@__PURE__*/
-  enumDesc(file_kpng_inspect_v1_explain, 2);
-
-/**
  * Result of a packet.
  *
  * @generated from enum kpng.inspect.v1.Verdict
@@ -550,7 +460,7 @@ export type Verdict = (typeof Verdict)[keyof typeof Verdict] | UnknownEnum;
  * Describes the enum kpng.inspect.v1.Verdict.
  */
 export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
-  enumDesc(file_kpng_inspect_v1_explain, 3);
+  enumDesc(file_kpng_inspect_v1_explain, 2);
 
 /**
  * Step of the path of a packet, as a question.
@@ -626,5 +536,5 @@ export type Stage = (typeof Stage)[keyof typeof Stage] | UnknownEnum;
  * Describes the enum kpng.inspect.v1.Stage.
  */
 export const StageSchema: GenEnum<Stage> = /*@__PURE__*/
-  enumDesc(file_kpng_inspect_v1_explain, 4);
+  enumDesc(file_kpng_inspect_v1_explain, 3);
 

@@ -16,7 +16,7 @@ import type { Change } from "./change_pb.ts";
 import { file_kpng_inspect_v1_change } from "./change_pb.ts";
 import type { Endpoint, Node, Protocol, Service } from "./cluster_pb.ts";
 import { file_kpng_inspect_v1_cluster } from "./cluster_pb.ts";
-import type { EndpointDecision, FrontendKind, ProxySettings, SourceKind, Step, Verdict } from "./explain_pb.ts";
+import type { EndpointDecision, ProxySettings, SourceKind, Step, Verdict } from "./explain_pb.ts";
 import { file_kpng_inspect_v1_explain } from "./explain_pb.ts";
 import type { Finding } from "./finding_pb.ts";
 import { file_kpng_inspect_v1_finding } from "./finding_pb.ts";
@@ -28,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QiigMKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd2ZXJzaW9uGA0gASgJEhIKCmNsdXN0ZXJfaWQYDiABKAlKBAgMEA1SDmhlbGRfZGVsZXRpb25zInsKD1N1YnNjcmliZXJDb3VudBItCgRraW5kGAEgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEioKBXN0YXRlGAIgASgOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSDQoFY291bnQYAyABKA0iXQoTTGlzdFNlcnZpY2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDAoEbmFtZRgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJtChRMaXN0U2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSI3ChRXYXRjaFNlcnZpY2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDAoEbmFtZRgCIAEoCSJ7ChVXYXRjaFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIoEBChRMaXN0RW5kcG9pbnRzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIMCgRub2RlGAMgASgJEhAKCGVuZHBvaW50GAQgASgJEhEKCXBhZ2Vfc2l6ZRgFIAEoDRISCgpwYWdlX3Rva2VuGAYgASgJInAKFUxpc3RFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIlsKFVdhdGNoRW5kcG9pbnRzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIMCgRub2RlGAMgASgJEhAKCGVuZHBvaW50GAQgASgJIn4KFldhdGNoRW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50Eg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgikgEKEExpc3ROb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgCIAEoBBIrCgZzdGF0ZXMYAyADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSJkChFMaXN0Tm9kZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIkCgVub2RlcxgCIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5Ob2RlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJsChFXYXRjaE5vZGVzUmVxdWVzdBIMCgRuYW1lGAEgASgJEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAIgASgEEisKBnN0YXRlcxgDIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlInIKEldhdGNoTm9kZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIkCgVub2RlcxgCIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5Ob2RlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgixwEKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRItCgRraW5kGAIgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAMgASgEEisKBnN0YXRlcxgEIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhEKCXBhZ2Vfc2l6ZRgFIAEoDRISCgpwYWdlX3Rva2VuGAYgASgJInYKF0xpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEjAKC3N1YnNjcmliZXJzGAIgAygLMhsua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXISFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIqEBChdXYXRjaFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAyABKAQSKwoGc3RhdGVzGAQgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUihAEKGFdhdGNoU3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEg8KB2RlbGV0ZWQYAyADKAQSEwoLaXNfY29tcGxldGUYBCABKAgidwoSTGlzdENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhYKDnNpbmNlX3JldmlzaW9uGAMgASgEEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJImoKE0xpc3RDaGFuZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKAoHY2hhbmdlcxgCIAMoCzIXLmtwbmcuaW5zcGVjdC52MS5DaGFuZ2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIlEKE1dhdGNoQ2hhbmdlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSFgoOc2luY2VfcmV2aXNpb24YAyABKAQiZwoUV2F0Y2hDaGFuZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKAoHY2hhbmdlcxgCIAMoCzIXLmtwbmcuaW5zcGVjdC52MS5DaGFuZ2USEwoLaXNfY29tcGxldGUYAyABKAgiuwEKGExpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBIRCglub2RlX25hbWUYASABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAIgASgJEhEKCW5hbWVzcGFjZRgDIAEoCRIPCgdzZXJ2aWNlGAQgASgJEhAKCGVuZHBvaW50GAUgASgJEhMKC29ubHlfdW51c2VkGAYgASgIEhEKCXBhZ2Vfc2l6ZRgHIAEoDRISCgpwYWdlX3Rva2VuGAggASgJIpMBChlMaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSNAoJZGVjaXNpb25zGAMgAygLMiEua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50RGVjaXNpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAQgASgJIosCCg5FeHBsYWluUmVxdWVzdBIRCglub2RlX25hbWUYASABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAIgASgJEhYKDnNvdXJjZV9hZGRyZXNzGAMgASgJEjAKC3NvdXJjZV9raW5kGAQgASgOMhsua3BuZy5pbnNwZWN0LnYxLlNvdXJjZUtpbmQSEwoLZGVzdGluYXRpb24YBSABKAkSDAoEcG9ydBgGIAEoDRIrCghwcm90b2NvbBgHIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIwCghzZXR0aW5ncxgIIAEoCzIeLmtwbmcuaW5zcGVjdC52MS5Qcm94eVNldHRpbmdzIuADCg9FeHBsYWluUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSFQoNaXNfbm9kZV9rbm93bhgCIAEoCBIwCgtzb3VyY2Vfa2luZBgDIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhsKE2Rlc3RpbmF0aW9uX2FkZHJlc3MYBCABKAkSDAoEcG9ydBgFIAEoDRIrCghwcm90b2NvbBgGIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIRCgluYW1lc3BhY2UYByABKAkSDwoHc2VydmljZRgIIAEoCRIRCglwb3J0X25hbWUYCSABKAkSLwoIZnJvbnRlbmQYCiABKA4yHS5rcG5nLmluc3BlY3QudjEuRnJvbnRlbmRLaW5kEikKB3ZlcmRpY3QYCyABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgMIAEoCBIkCgVzdGVwcxgNIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgOIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA8gAygJIjgKE0xpc3RGaW5kaW5nc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg4KBm9iamVjdBgCIAEoCSKAAQoUTGlzdEZpbmRpbmdzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIZmluZGluZ3MYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuRmluZGluZxITCgtlcnJvcl9jb3VudBgDIAEoDRIVCg13YXJuaW5nX2NvdW50GAQgASgNMuMKCg5JbnNwZWN0U2VydmljZRJXCglHZXRTdGF0dXMSIS5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEmAKDExpc3RTZXJ2aWNlcxIkLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1Jlc3BvbnNlIgOQAgESYAoNV2F0Y2hTZXJ2aWNlcxIlLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVzcG9uc2UwARJjCg1MaXN0RW5kcG9pbnRzEiUua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXNwb25zZSIDkAIBEmMKDldhdGNoRW5kcG9pbnRzEiYua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVxdWVzdBonLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1Jlc3BvbnNlMAESVwoJTGlzdE5vZGVzEiEua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVzcG9uc2UiA5ACARJXCgpXYXRjaE5vZGVzEiIua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXF1ZXN0GiMua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXNwb25zZTABEmkKD0xpc3RTdWJzY3JpYmVycxInLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXF1ZXN0Gigua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlIgOQAgESaQoQV2F0Y2hTdWJzY3JpYmVycxIoLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVzcG9uc2UwARJdCgtMaXN0Q2hhbmdlcxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXNwb25zZSIDkAIBEl0KDFdhdGNoQ2hhbmdlcxIkLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1Jlc3BvbnNlMAESbwoRTGlzdE5vZGVFbmRwb2ludHMSKS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0Gioua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2UiA5ACARJgCgxMaXN0RmluZGluZ3MSJC5rcG5nLmluc3BlY3QudjEuTGlzdEZpbmRpbmdzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0RmluZGluZ3NSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgFCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_finding, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3Qi9AIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd2ZXJzaW9uGAwgASgJEhIKCmNsdXN0ZXJfaWQYDSABKAkiewoPU3Vic2NyaWJlckNvdW50Ei0KBGtpbmQYASABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSKgoFc3RhdGUYAiABKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRINCgVjb3VudBgDIAEoDSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCJ0ChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSKwoGc3RhdGVzGAIgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiTgoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIInoKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJUChdXYXRjaFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEisKBnN0YXRlcxgCIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIl8KEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSI5ChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIpQBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyKvAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEikKB3ZlcmRpY3QYCiABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgLIAEoCBIkCgVzdGVwcxgMIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgNIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA4gAygJIjgKE0xpc3RGaW5kaW5nc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg4KBm9iamVjdBgCIAEoCSKAAQoUTGlzdEZpbmRpbmdzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIZmluZGluZ3MYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuRmluZGluZxITCgtlcnJvcl9jb3VudBgDIAEoDRIVCg13YXJuaW5nX2NvdW50GAQgASgNMuMKCg5JbnNwZWN0U2VydmljZRJXCglHZXRTdGF0dXMSIS5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEmAKDExpc3RTZXJ2aWNlcxIkLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1Jlc3BvbnNlIgOQAgESYAoNV2F0Y2hTZXJ2aWNlcxIlLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVzcG9uc2UwARJjCg1MaXN0RW5kcG9pbnRzEiUua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXNwb25zZSIDkAIBEmMKDldhdGNoRW5kcG9pbnRzEiYua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVxdWVzdBonLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1Jlc3BvbnNlMAESVwoJTGlzdE5vZGVzEiEua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVzcG9uc2UiA5ACARJXCgpXYXRjaE5vZGVzEiIua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXF1ZXN0GiMua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXNwb25zZTABEmkKD0xpc3RTdWJzY3JpYmVycxInLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXF1ZXN0Gigua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlIgOQAgESaQoQV2F0Y2hTdWJzY3JpYmVycxIoLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVzcG9uc2UwARJdCgtMaXN0Q2hhbmdlcxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXNwb25zZSIDkAIBEl0KDFdhdGNoQ2hhbmdlcxIkLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1Jlc3BvbnNlMAESbwoRTGlzdE5vZGVFbmRwb2ludHMSKS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0Gioua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2UiA5ACARJgCgxMaXN0RmluZGluZ3MSJC5rcG5nLmluc3BlY3QudjEuTGlzdEZpbmRpbmdzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0RmluZGluZ3NSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgFCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_finding, file_kpng_inspect_v1_subscriber]);
 
 /**
  * Request for the counts.
@@ -131,7 +131,7 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
   /**
    * Version of the watcher's program; "" if unknown: a watcher inside another program, or an older one.
    *
-   * @generated from field: string version = 13;
+   * @generated from field: string version = 12;
    */
   version: string;
 
@@ -139,7 +139,7 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
    * Identity of the cluster that the state comes from: the UID of its namespace kube-system. "" if the watcher may not read
    * it, or if the state comes from files or a recording.
    *
-   * @generated from field: string cluster_id = 14;
+   * @generated from field: string cluster_id = 13;
    */
   clusterId: string;
 };
@@ -522,31 +522,23 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
   name: string;
 
   /**
-   * Only nodes that have not applied this revision: they have no subscriber, or a subscriber that has not applied it,
-   * or has not received it if it never acknowledges. 0 for all.
-   *
-   * @generated from field: uint64 not_applied_revision = 2;
-   */
-  notAppliedRevision: bigint;
-
-  /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 3;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
    */
   states: ApplyState[];
 
   /**
    * Maximum number of results, 1 to 1000; 0 means 500.
    *
-   * @generated from field: uint32 page_size = 4;
+   * @generated from field: uint32 page_size = 3;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 5;
+   * @generated from field: string page_token = 4;
    */
   pageToken: string;
 };
@@ -607,16 +599,9 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
   name: string;
 
   /**
-   * As in ListNodesRequest.
-   *
-   * @generated from field: uint64 not_applied_revision = 2;
-   */
-  notAppliedRevision: bigint;
-
-  /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 3;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
    */
   states: ApplyState[];
 };
@@ -684,37 +669,23 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
   node: string;
 
   /**
-   * Kind of the stream; unspecified for all.
-   *
-   * @generated from field: kpng.inspect.v1.SubscriberKind kind = 2;
-   */
-  kind: SubscriberKind;
-
-  /**
-   * Only streams that have not applied this revision, or have not received it if they never acknowledge. 0 for all.
-   *
-   * @generated from field: uint64 not_applied_revision = 3;
-   */
-  notAppliedRevision: bigint;
-
-  /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 4;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
    */
   states: ApplyState[];
 
   /**
    * Maximum number of results, 1 to 1000; 0 means 500.
    *
-   * @generated from field: uint32 page_size = 5;
+   * @generated from field: uint32 page_size = 3;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 6;
+   * @generated from field: string page_token = 4;
    */
   pageToken: string;
 };
@@ -775,23 +746,9 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
   node: string;
 
   /**
-   * Kind of the stream; unspecified for all.
-   *
-   * @generated from field: kpng.inspect.v1.SubscriberKind kind = 2;
-   */
-  kind: SubscriberKind;
-
-  /**
-   * As in ListSubscribersRequest.
-   *
-   * @generated from field: uint64 not_applied_revision = 3;
-   */
-  notAppliedRevision: bigint;
-
-  /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 4;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
    */
   states: ApplyState[];
 };
@@ -866,23 +823,16 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
   service: string;
 
   /**
-   * First revision; 0 for all.
-   *
-   * @generated from field: uint64 since_revision = 3;
-   */
-  sinceRevision: bigint;
-
-  /**
    * Maximum number of results, 1 to 1000; 0 means 100.
    *
-   * @generated from field: uint32 page_size = 4;
+   * @generated from field: uint32 page_size = 3;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 5;
+   * @generated from field: string page_token = 4;
    */
   pageToken: string;
 };
@@ -948,13 +898,6 @@ export type WatchChangesRequest = Message<"kpng.inspect.v1.WatchChangesRequest">
    * @generated from field: string service = 2;
    */
   service: string;
-
-  /**
-   * First revision; 0 for all stored changes.
-   *
-   * @generated from field: uint64 since_revision = 3;
-   */
-  sinceRevision: bigint;
 };
 
 /**
@@ -1034,30 +977,16 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
   service: string;
 
   /**
-   * Address of the endpoint, or name of its pod; "" for all.
-   *
-   * @generated from field: string endpoint = 5;
-   */
-  endpoint: string;
-
-  /**
-   * Only endpoints that the node does not use.
-   *
-   * @generated from field: bool only_unused = 6;
-   */
-  onlyUnused: boolean;
-
-  /**
    * Maximum number of results, 1 to 1000; 0 means 500. A Service is never split, so there may be more.
    *
-   * @generated from field: uint32 page_size = 7;
+   * @generated from field: uint32 page_size = 5;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 8;
+   * @generated from field: string page_token = 6;
    */
   pageToken: string;
 };
@@ -1251,16 +1180,9 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
   portName: string;
 
   /**
-   * Role of the destination for the Service.
-   *
-   * @generated from field: kpng.inspect.v1.FrontendKind frontend = 10;
-   */
-  frontend: FrontendKind;
-
-  /**
    * Result of the packet.
    *
-   * @generated from field: kpng.inspect.v1.Verdict verdict = 11;
+   * @generated from field: kpng.inspect.v1.Verdict verdict = 10;
    */
   verdict: Verdict;
 
@@ -1268,28 +1190,28 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
    * With VERDICT_FORWARD: the endpoint sees the node's address instead of the sender's. A sender that reaches itself is
    * always masqueraded; the field is about the other endpoints.
    *
-   * @generated from field: bool is_masqueraded = 12;
+   * @generated from field: bool is_masqueraded = 11;
    */
   isMasqueraded: boolean;
 
   /**
    * Steps of the path, in order.
    *
-   * @generated from field: repeated kpng.inspect.v1.Step steps = 13;
+   * @generated from field: repeated kpng.inspect.v1.Step steps = 12;
    */
   steps: Step[];
 
   /**
    * All endpoints of the service port, the used ones first. is_used refers to this packet.
    *
-   * @generated from field: repeated kpng.inspect.v1.EndpointDecision endpoints = 14;
+   * @generated from field: repeated kpng.inspect.v1.EndpointDecision endpoints = 13;
    */
   endpoints: EndpointDecision[];
 
   /**
    * Assumptions of the explanation, one sentence each.
    *
-   * @generated from field: repeated string assumptions = 15;
+   * @generated from field: repeated string assumptions = 14;
    */
   assumptions: string[];
 };

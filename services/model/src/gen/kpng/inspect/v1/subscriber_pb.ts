@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/subscriber.proto.
  */
 export const file_kpng_inspect_v1_subscriber: GenFile = /*@__PURE__*/
-  fileDesc("CiBrcG5nL2luc3BlY3QvdjEvc3Vic2NyaWJlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIuYECgpTdWJzY3JpYmVyEgoKAmlkGAEgASgEEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSDAoEbm9kZRgDIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYBCABKAkSDAoEcGVlchgFIAEoCRIPCgdwcm9ncmFtGAYgASgJEg8KB3ZlcnNpb24YByABKAkSLQoJb3BlbmVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgVzdGF0ZRgJIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhUKDXNlbnRfcmV2aXNpb24YCiABKAQSKwoHc2VudF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRcmVjZWl2ZWRfcmV2aXNpb24YDCABKAQSGAoQaGFzX2Fja25vd2xlZGdlZBgNIAEoCBIYChBhcHBsaWVkX3JldmlzaW9uGA4gASgEEi4KCmFwcGxpZWRfYXQYDyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhgKEHJldmlzaW9uc19iZWhpbmQYECABKAQSMwoPdW5hcHBsaWVkX3NpbmNlGBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9mYWlsZWRfcmV2aXNpb24YEiABKAQSDQoFZXJyb3IYEyABKAkSLgoHdGltaW5ncxgUIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5BcHBseVRpbWluZ3MijQEKDEFwcGx5VGltaW5ncxInCgR3YWl0GAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEikKBnJlbmRlchgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIpCgZjb21taXQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24qvgEKCkFwcGx5U3RhdGUSGwoXQVBQTFlfU1RBVEVfVU5TUEVDSUZJRUQQABIXChNBUFBMWV9TVEFURV9DVVJSRU5UEAESGAoUQVBQTFlfU1RBVEVfUkVDRUlWRUQQAhIWChJBUFBMWV9TVEFURV9CRUhJTkQQAxIXChNBUFBMWV9TVEFURV9GQUlMSU5HEAQSFgoSQVBQTFlfU1RBVEVfQUJTRU5UEAUSFwoTQVBQTFlfU1RBVEVfVU5LTk9XThAGKoQBCg5TdWJzY3JpYmVyS2luZBIfChtTVUJTQ1JJQkVSX0tJTkRfVU5TUEVDSUZJRUQQABIYChRTVUJTQ1JJQkVSX0tJTkRfTk9ERRABEhkKFVNVQlNDUklCRVJfS0lORF9SRUxBWRACEhwKGFNVQlNDUklCRVJfS0lORF9PQlNFUlZFUhADQjNaMWdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9pbnNwZWN0djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiBrcG5nL2luc3BlY3QvdjEvc3Vic2NyaWJlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIvADCgpTdWJzY3JpYmVyEgoKAmlkGAEgASgEEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSDAoEbm9kZRgDIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYBCABKAkSDAoEcGVlchgFIAEoCRIPCgdwcm9ncmFtGAYgASgJEg8KB3ZlcnNpb24YByABKAkSLQoJb3BlbmVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgVzdGF0ZRgJIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhUKDXNlbnRfcmV2aXNpb24YCiABKAQSGQoRcmVjZWl2ZWRfcmV2aXNpb24YCyABKAQSGAoQaGFzX2Fja25vd2xlZGdlZBgMIAEoCBIYChBhcHBsaWVkX3JldmlzaW9uGA0gASgEEhgKEHJldmlzaW9uc19iZWhpbmQYDiABKAQSMwoPdW5hcHBsaWVkX3NpbmNlGA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVlcnJvchgQIAEoCRIuCgd0aW1pbmdzGBEgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5ncyKNAQoMQXBwbHlUaW1pbmdzEicKBHdhaXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoGcmVuZGVyGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEikKBmNvbW1pdBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiq+AQoKQXBwbHlTdGF0ZRIbChdBUFBMWV9TVEFURV9VTlNQRUNJRklFRBAAEhcKE0FQUExZX1NUQVRFX0NVUlJFTlQQARIYChRBUFBMWV9TVEFURV9SRUNFSVZFRBACEhYKEkFQUExZX1NUQVRFX0JFSElORBADEhcKE0FQUExZX1NUQVRFX0ZBSUxJTkcQBBIWChJBUFBMWV9TVEFURV9BQlNFTlQQBRIXChNBUFBMWV9TVEFURV9VTktOT1dOEAYqhAEKDlN1YnNjcmliZXJLaW5kEh8KG1NVQlNDUklCRVJfS0lORF9VTlNQRUNJRklFRBAAEhgKFFNVQlNDUklCRVJfS0lORF9OT0RFEAESGQoVU1VCU0NSSUJFUl9LSU5EX1JFTEFZEAISHAoYU1VCU0NSSUJFUl9LSU5EX09CU0VSVkVSEANCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * An open stream.
@@ -93,72 +93,51 @@ export type Subscriber = Message<"kpng.inspect.v1.Subscriber"> & {
   sentRevision: bigint;
 
   /**
-   * Time of the last batch; absent before the first one.
-   *
-   * @generated from field: google.protobuf.Timestamp sent_at = 11;
-   */
-  sentAt?: Timestamp | undefined;
-
-  /**
    * Newest revision received completely, as shown by its next request; 0 for none.
    *
-   * @generated from field: uint64 received_revision = 12;
+   * @generated from field: uint64 received_revision = 11;
    */
   receivedRevision: bigint;
 
   /**
    * True after its first acknowledgement. KPNG's clients never acknowledge.
    *
-   * @generated from field: bool has_acknowledged = 13;
+   * @generated from field: bool has_acknowledged = 12;
    */
   hasAcknowledged: boolean;
 
   /**
    * Newest revision applied completely; 0 for none, or if it never acknowledges.
    *
-   * @generated from field: uint64 applied_revision = 14;
+   * @generated from field: uint64 applied_revision = 13;
    */
   appliedRevision: bigint;
 
   /**
-   * Time at which the last acknowledged revision was applied; absent without an acknowledgement.
-   *
-   * @generated from field: google.protobuf.Timestamp applied_at = 15;
-   */
-  appliedAt?: Timestamp | undefined;
-
-  /**
    * Number of revisions of the store that it has not applied, or has not received if it never acknowledges.
    *
-   * @generated from field: uint64 revisions_behind = 16;
+   * @generated from field: uint64 revisions_behind = 14;
    */
   revisionsBehind: bigint;
 
   /**
    * Time since which a sent batch waits to be applied; absent if there is none.
    *
-   * @generated from field: google.protobuf.Timestamp unapplied_since = 17;
+   * @generated from field: google.protobuf.Timestamp unapplied_since = 15;
    */
   unappliedSince?: Timestamp | undefined;
 
   /**
-   * Revision that it failed to apply at its last attempt; 0 if it succeeded, or was on an earlier stream.
+   * Error of its last attempt, at most 1000 characters; "" if the attempt succeeded.
    *
-   * @generated from field: uint64 failed_revision = 18;
-   */
-  failedRevision: bigint;
-
-  /**
-   * Error; at most 1000 characters.
-   *
-   * @generated from field: string error = 19;
+   * @generated from field: string error = 16;
    */
   error: string;
 
   /**
    * Duration of each stage of its last attempt; absent if unknown.
    *
-   * @generated from field: kpng.inspect.v1.ApplyTimings timings = 20;
+   * @generated from field: kpng.inspect.v1.ApplyTimings timings = 17;
    */
   timings?: ApplyTimings | undefined;
 };
