@@ -5,7 +5,7 @@ import { type Protocol, type Service, type ServicePort, serviceKey } from "@kpng
 import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService, servesNodePorts } from "@kpng/service-plan/plan-service.ts";
-import type { Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
+import type { Frontend, NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode, makeServiceView, makeViewNode } from "../view/service-view.ts";
 
@@ -55,60 +55,56 @@ export function findFrontend(
   packet: Packet,
   settings: ExplainSettings,
 ): FoundFrontend {
-  const { destination, port: number, protocol } = packet;
+  const { destination, port, protocol } = packet;
   const node = makeNodePlan(snapshot, nodeName, packet, settings);
+  const choosing = choosingNode(snapshot, nodeName);
   const isToNode = isNodeAddress(packet, snapshot, nodeName);
-  const byAddress: Service[] = [];
-  const byNodePort: Service[] = [];
-  let serviceWithAddress: Service | undefined;
-  const withWhole: Service[] = [];
+  const plans: PlannedService[] = [];
+  const claims = new FrontendClaims();
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
     // Planning all 10 000 Services would block the event loop for 0.1 s.
-    const hasNodePort = isToNode && service.ports.some(({ nodePort }) => nodePort === number);
+    const hasNodePort = isToNode && service.ports.some(({ nodePort }) => nodePort === port);
     if (!hasNodePort && !hasAddress(service, packet)) continue;
-    // Frontends do not depend on endpoints, and choosing endpoints would take most of the time.
-    const { ports, whole } = planService({ service, endpoints: [] }, node);
-    const frontends = ports.flatMap((port) => port.frontends);
-    if (whole?.frontends.some(({ address }) => address === destination)) withWhole.push(service);
-    if (frontends.some(({ address }) => address === destination)) serviceWithAddress = service;
-    const matching = frontends.filter((each) => each.port === number && each.protocol === protocol);
-    if (matching.some(({ address }) => address === destination)) byAddress.push(service);
-    else if (isToNode && matching.some(({ kind }) => kind === "nodePort")) byNodePort.push(service);
+    // Choosing endpoints would take most of the time; without the port, only the addresses of the Service matter.
+    const hasPort = hasNodePort || service.ports.some((each) => each.port === port);
+    const slices = hasPort ? slicesOf(snapshot, serviceKey(service)) : [];
+    const plan = planService(makeServiceView(service, slices, choosing), node);
+    plans.push({ service, plan });
+    claims.put(plan);
   }
-  const place = { protocol, port: number };
-  const atAddress = findOwner(snapshot, nodeName, byAddress, node, { address: destination, ...place });
-  if (atAddress !== undefined && (hasEndpoints(atAddress.planned) || byNodePort.length === 0)) {
-    return { frontend: { ...atAddress, isServed: true, isToNode } };
-  }
-  const atNodePort = findOwner(snapshot, nodeName, byNodePort, node, { address: undefined, ...place });
+  const atAddress = findOwner(plans, claims, { address: destination, protocol, port });
+  const atNodePort = isToNode ? findOwner(plans, claims, { address: undefined, protocol, port }) : undefined;
   const isServed = servesNodePorts(destination, node);
   // If the frontend is at an address of the node and has no endpoints, the packet reaches the rules for node ports,
   // which come last.
-  const isForNodePort = atNodePort !== undefined && isServed && hasEndpoints(atNodePort.planned);
+  const isForNodePort = isServed && hasEndpoints(atNodePort) && !hasEndpoints(atAddress);
   if (atAddress !== undefined && !isForNodePort) return { frontend: { ...atAddress, isServed: true, isToNode } };
-  if (atNodePort !== undefined) {
-    return { frontend: { ...atNodePort, isServed, isToNode } };
-  }
+  if (atNodePort !== undefined) return { frontend: { ...atNodePort, isServed, isToNode } };
   if (isToNode) {
-    return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
+    return { none: `${destination} is an address of the node, and no Service has node port ${port}/${protocol}.` };
   }
-  const [asking] = withWhole;
-  if (asking !== undefined) {
+  const isThere = ({ address }: Pick<Frontend, "address">): boolean => address === destination;
+  const whole = plans.find(({ plan }) => plan.whole?.frontends.some(isThere));
+  if (whole !== undefined) {
     return {
-      none: `${destination} is an address that ${serviceKey(asking)} takes as a whole, and no Service has port ${number}/${protocol} there.`,
+      none: `${destination} is an address that ${whole.plan.key} takes as a whole, and no Service has port ${port}/${protocol} there.`,
       verdict:
         "kpng-nft, kpng-iptables and kpng-ebpf send it to an endpoint of the Service, at the same port. Other proxies leave it to the node's routes.",
     };
   }
-  if (serviceWithAddress !== undefined) {
-    return {
-      none: `${destination} is an address of ${serviceKey(serviceWithAddress)}, which has no port ${number}/${protocol}.`,
-    };
-  }
+  const withAddress = plans.find(({ plan }) => plan.ports.some(({ frontends }) => frontends.some(isThere)));
   return {
-    none: `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`,
+    none:
+      withAddress === undefined
+        ? `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`
+        : `${destination} is an address of ${withAddress.plan.key}, which has no port ${port}/${protocol}.`,
   };
+}
+
+interface PlannedService {
+  readonly service: Service;
+  readonly plan: ServicePlan;
 }
 
 function hasAddress(service: Service, { family, destination }: Packet): boolean {
@@ -141,34 +137,19 @@ type FoundFrontend =
 
 /** Returns the Service that owns a frontend. Several Services may claim a frontend, but only one of them owns it. */
 function findOwner(
-  snapshot: Snapshot,
-  nodeName: string,
-  claimants: readonly Service[],
-  node: NodePlan,
+  plans: readonly PlannedService[],
+  claims: FrontendClaims,
   place: Pick<Frontend, "address" | "protocol" | "port">,
 ): Pick<ExplainedFrontend, "service" | "port" | "planned"> | undefined {
   const id = frontendId(place);
-  const claims = new FrontendClaims();
-  const choosing = choosingNode(snapshot, nodeName);
-  const plans = claimants.map((service) => {
-    const slices = slicesOf(snapshot, serviceKey(service));
-    const plan = planService(makeServiceView(service, slices, choosing), node);
-    claims.put(plan);
-    return { service, plan };
-  });
-  for (const { service, plan } of plans) {
-    if (claims.ownerOf(id) !== plan.key) continue;
-    for (const { frontends } of plan.ports) {
-      const planned = frontends.find((each) => frontendId(each) === id);
-      const port = planned && service.ports.find((each) => isPortOf(each, planned));
-      if (planned !== undefined && port !== undefined) return { service, port, planned };
-    }
-  }
-  return undefined;
+  const owner = plans.find(({ plan }) => plan.key === claims.ownerOf(id));
+  const planned = owner?.plan.ports.flatMap(({ frontends }) => frontends).find((each) => frontendId(each) === id);
+  const port = planned && owner?.service.ports.find((each) => isPortOf(each, planned));
+  return owner && planned && port && { service: owner.service, port, planned };
 }
 
-function hasEndpoints({ routes: { pod, node, outside } }: Frontend): boolean {
-  return [pod, node, outside].some(({ kind }) => kind === "balance");
+function hasEndpoints(found: Pick<ExplainedFrontend, "planned"> | undefined): boolean {
+  return found !== undefined && Object.values(found.planned.routes).some(({ kind }) => kind === "balance");
 }
 
 function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend): boolean {
