@@ -160,13 +160,14 @@ describe("lists", () => {
   });
 
   test("a page ends early if few of many objects match", async () => {
-    const nodes = Array.from({ length: 5_001 }, (_, at) => node(`n${10_000 + at}`));
-    store.replace({ services: [], slices: [], nodes });
-    const states = [ApplyState.FAILING];
-    const first = await client().listNodes({ states });
-    expect([first.nodes, first.nextPageToken]).toEqual([[], "n14999"]);
-    const last = await client().listNodes({ states, pageToken: first.nextPageToken });
-    expect([last.nodes, last.nextPageToken]).toEqual([[], ""]);
+    const slices = Array.from({ length: 5_001 }, (_, at) => {
+      return slice([endpoint("10.1.0.1")], { name: "a", serviceName: `s${10_000 + at}` });
+    });
+    store.replace({ services: [], slices, nodes: [] });
+    const first = await client().listEndpoints({ node: "n9" });
+    expect([first.endpoints, first.nextPageToken]).toEqual([[], "ns/s14999"]);
+    const last = await client().listEndpoints({ node: "n9", pageToken: first.nextPageToken });
+    expect([last.endpoints, last.nextPageToken]).toEqual([[], ""]);
   });
 
   test("an unknown node is listed if it has a subscriber", async () => {

@@ -75,22 +75,18 @@ export interface PageRequest {
 /** Rows per page. This is the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/**
- * Reads the pages of a list, until there are `enough` rows (default: all pages), and returns their rows. `filter` may
- * override `pageSize`.
- */
+/** Reads the pages of a list, and returns their rows. `filter` may override `pageSize`. */
 export async function readPages<F extends object, P extends { readonly nextPageToken: string }, T>(
   list: (request: F & PageRequest) => Promise<P>,
   filter: F,
   rowsOf: (page: P) => readonly T[],
-  enough = Number.POSITIVE_INFINITY,
 ): Promise<T[]> {
   const rows: T[] = [];
   for (let pageToken = ""; ; ) {
     const page = await list({ pageSize, ...filter, pageToken });
     for (const row of rowsOf(page)) rows.push(row);
     pageToken = page.nextPageToken;
-    if (pageToken === "" || rows.length >= enough) return rows;
+    if (pageToken === "") return rows;
   }
 }
 

@@ -52,10 +52,9 @@ test("the joined answer has at most as many changes as were requested", async ()
   expect((await joined.listChanges({ pageSize: 2 })).changes).toHaveLength(2);
 });
 
-test("pages are read until there are enough rows", async () => {
+test("pages are read to the last one", async () => {
   const { listNodes } = inspectClient((await startReplica()).transport);
-  const read = (enough?: number) => readPages(listNodes, { pageSize: 10 }, ({ nodes }) => nodes, enough);
-  expect([await read(15), await read()]).toMatchObject([{ length: 20 }, { length: 25 }]);
+  expect(await readPages(listNodes, { pageSize: 10 }, ({ nodes }) => nodes)).toHaveLength(25);
 });
 
 test("all nodes are read in pages of the maximum size, because each replica must send all states", async () => {

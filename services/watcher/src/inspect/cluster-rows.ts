@@ -10,8 +10,9 @@ import {
   ServiceSchema,
   TrafficPolicy as TrafficPolicyMessage,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { type Protocol, type Service, splitServiceKey, type TrafficPolicy } from "@kpng/model/service.ts";
+import { type Protocol, type ServiceKey, splitServiceKey, type TrafficPolicy } from "@kpng/model/service.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
+import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { isDraining } from "../view/choose-endpoints.ts";
 
 /** Filter for Services; "" matches all. */
@@ -39,9 +40,11 @@ export function selectKeys(
   return [...map.keys()].filter((key) => key > after && matchesService(key, filter)).sort(compareText);
 }
 
-/** Converts a Service to its message in the inspection API. Pure; O(endpoints). */
-export function serviceRow(service: Service, slices: readonly EndpointSlice[]): ServiceMessage {
-  return create(ServiceSchema, {
+/** Returns the message of a Service in the inspection API; none if it does not exist. Pure; O(endpoints). */
+export function serviceRows(snapshot: Snapshot, key: string): readonly ServiceMessage[] {
+  const service = snapshot.services.get(key);
+  if (service === undefined) return [];
+  const row = create(ServiceSchema, {
     namespace: service.namespace,
     name: service.name,
     type: service.type,
@@ -62,9 +65,10 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
     externalTrafficPolicy: policyMessage(service.externalTrafficPolicy),
     affinitySeconds: service.clientIPAffinitySeconds ?? 0,
     healthCheckNodePort: service.healthCheckNodePort,
-    endpoints: countEndpoints(slices),
+    endpoints: countEndpoints(slicesOf(snapshot, key as ServiceKey)),
     labels: { ...service.labels },
   });
+  return [row];
 }
 
 export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
@@ -102,11 +106,17 @@ export function countEndpoints(slices: readonly EndpointSlice[]) {
 }
 
 /** Yields the messages of the endpoints of a Service that match the filter. Pure. */
-export function* endpointRows(slices: readonly EndpointSlice[], filter: EndpointFilter): Iterable<EndpointMessage> {
-  for (const slice of slices) {
+export function* endpointRows(
+  snapshot: Snapshot,
+  key: string,
+  { node, endpoint: text }: EndpointFilter,
+): Iterable<EndpointMessage> {
+  for (const slice of slicesOf(snapshot, key as ServiceKey)) {
     for (const endpoint of slice.endpoints) {
-      const isOnNode = filter.node === "" || endpoint.nodeName === filter.node;
-      if (isOnNode && matchesEndpoint(endpoint, filter.endpoint)) yield endpointRow(slice, endpoint);
+      const { podName, nodeName, addresses } = endpoint;
+      const names = [podName, ...addresses.v4, ...addresses.v6];
+      if ((node === "" || nodeName === node) && (text === "" || names.includes(text)))
+        yield endpointRow(slice, endpoint);
     }
   }
 }
@@ -116,11 +126,6 @@ interface EndpointFilter {
   readonly node: string;
   /** An address or a pod name. */
   readonly endpoint: string;
-}
-
-/** True if `text` is "", the name of the endpoint's pod, or one of the endpoint's addresses. */
-export function matchesEndpoint({ podName, addresses }: Endpoint, text: string): boolean {
-  return text === "" || text === podName || addresses.v4.includes(text) || addresses.v6.includes(text);
 }
 
 /** Key of an endpoint row in a watch. *Shape:* `namespace/service/slice/address`. */

@@ -11,10 +11,10 @@ import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "..
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
-import { endpointRows, selectKeys, serviceRow } from "./cluster-rows.ts";
+import { endpointRows, selectKeys, serviceRows } from "./cluster-rows.ts";
 import { decisionRow, explainService } from "./explain-service.ts";
 import { type Findings, selectFindings } from "./findings.ts";
-import { kindMessage, matchesState, matchesSubscriber, nodeTable, stateOf, subscriberRow } from "./progress-rows.ts";
+import { kindMessage, matchesSubscriber, nodeRows, stateOf, subscriberRow } from "./progress-rows.ts";
 import type { RecentChanges } from "./recent-changes.ts";
 
 export interface InspectContext {
@@ -36,6 +36,8 @@ export function listMethods(context: InspectContext) {
   const { subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
   const { store } = subscribers;
   const query = <T>(answer: () => T): Promise<T> => subscribers.scheduler.run("query", answer);
+  const list = <R>(request: Parameters<typeof fill<R>>[0], entriesAfter: (token: string) => readonly Entry<R>[]) =>
+    query(() => ({ revision: BigInt(store.snapshot.revision), ...fill(request, entriesAfter) }));
   return {
     getStatus: () => {
       const { snapshot, instance, missingKinds } = store;
@@ -53,69 +55,54 @@ export function listMethods(context: InspectContext) {
       });
     },
 
-    listServices: (request) =>
-      query(() => {
-        const page = readPage(request);
+    listServices: async (request) => {
+      const { rows, ...page } = await list(request, (after) => {
         const snapshot = syncedSnapshot(store);
-        const keys = selectKeys(snapshot.services, request, page.after);
-        const { rows, nextPageToken } = fill(page, keys, (key) => {
-          const service = snapshot.services.get(key);
-          return service === undefined ? [] : [serviceRow(service, slicesOf(snapshot, key as ServiceKey))];
-        });
-        return { revision: BigInt(snapshot.revision), services: rows, nextPageToken };
-      }),
+        const keys = selectKeys(snapshot.services, request, after);
+        return keys.map((key) => [key, () => serviceRows(snapshot, key)]);
+      });
+      return { ...page, services: rows };
+    },
 
-    listEndpoints: (request) =>
-      query(() => {
-        const page = readPage(request);
+    listEndpoints: async (request) => {
+      const { rows, ...page } = await list(request, (after) => {
         const snapshot = syncedSnapshot(store);
-        const filter = { namespace: request.namespace, name: request.service };
-        const keys = selectKeys(snapshot.slicesByService, filter, page.after);
-        const rowsOf = (key: string) => endpointRows(slicesOf(snapshot, key as ServiceKey), request);
-        const { rows, nextPageToken } = fill(page, keys, rowsOf);
-        return { revision: BigInt(snapshot.revision), endpoints: rows, nextPageToken };
-      }),
+        const keys = selectKeys(snapshot.slicesByService, { ...request, name: request.service }, after);
+        return keys.map((key) => [key, () => endpointRows(snapshot, key, request)]);
+      });
+      return { ...page, endpoints: rows };
+    },
 
-    listNodes: (request) =>
-      query(() => {
-        const page = readPage(request);
-        const snapshot = syncedSnapshot(store);
-        const table = nodeTable(snapshot, subscribers.open);
-        const names = table.names.filter((name) => name > page.after && (request.name || name) === name);
-        const rowsOf = (name: string) => [table.row(name)].filter(({ state }) => matchesState(state, request));
-        const { rows, nextPageToken } = fill(page, names, rowsOf);
-        return { revision: BigInt(snapshot.revision), nodes: rows, nextPageToken };
-      }),
+    listNodes: async (request) => {
+      const { rows, ...page } = await list(request, (after) => {
+        const entries = nodeRows(syncedSnapshot(store), subscribers.open, { ...request, node: request.name });
+        return entries.filter(([name]) => name > after);
+      });
+      return { ...page, nodes: rows };
+    },
 
-    listSubscribers: (request) =>
-      query(() => {
-        const page = readPage(request);
-        const after = readNumber(page.after);
+    listSubscribers: async (request) => {
+      const { rows, ...page } = await list(request, (after) => {
         const { revision } = store.snapshot;
-        const open = new Map(Array.from(subscribers.open, (one) => [String(one.id), one] as const));
-        const ids = [...open.keys()].filter((id) => Number(id) > after);
-        const { rows, nextPageToken } = fill(page, ids, (id) => {
-          const one = open.get(id);
-          return one && matchesSubscriber(one, request, revision) ? [subscriberRow(one, revision)] : [];
-        });
-        return { revision: BigInt(revision), subscribers: rows, nextPageToken };
-      }),
+        const start = readNumber(after);
+        return [...subscribers.open]
+          .filter((one) => one.id > start && matchesSubscriber(one, request, revision))
+          .map((one) => [String(one.id), () => [subscriberRow(one, revision)]]);
+      });
+      return { ...page, subscribers: rows };
+    },
 
-    listChanges: (request) =>
-      query(() => {
-        const page = readPage(request, 100);
-        const before = readNumber(page.after) || Number.POSITIVE_INFINITY;
-        const { revision } = syncedSnapshot(store);
-        const filter = { namespace: request.namespace, name: request.service };
-        const revisions = Array.from(changes.newestFirst(), (record) => record.revision)
-          .filter((each) => each < before)
-          .map(String);
-        const { rows, nextPageToken } = fill(page, revisions, (each) => {
-          const record = changes.at(Number(each));
-          return record && matchesChange(record, filter) ? [changeRow(record)] : [];
-        });
-        return { revision: BigInt(revision), changes: rows, nextPageToken };
-      }),
+    listChanges: async (request) => {
+      const { rows, ...page } = await list({ ...request, pageSize: request.pageSize || 100 }, (after) => {
+        syncedSnapshot(store);
+        const before = readNumber(after) || Number.POSITIVE_INFINITY;
+        const filter = { ...request, name: request.service };
+        return [...changes.newestFirst()]
+          .filter((record) => record.revision < before && matchesChange(record, filter))
+          .map((record) => [String(record.revision), () => [changeRow(record)]]);
+      });
+      return { ...page, changes: rows };
+    },
 
     listFindings: (request) =>
       query(() => ({
@@ -123,24 +110,23 @@ export function listMethods(context: InspectContext) {
         ...selectFindings(findings.list(subscribers.now()), request),
       })),
 
-    listNodeEndpoints: (request) =>
-      query(() => {
-        // A row with an explanation costs more than other rows.
-        const page = { ...readPage(request), maxKeys: 500 };
-        const nodeName = readRequestedNode(request.nodeName);
-        const proxyName = readProxyName(request.serviceProxyName, proxyNames);
+    listNodeEndpoints: async (request) => {
+      const nodeName = readRequestedNode(request.nodeName);
+      const proxyName = readProxyName(request.serviceProxyName, proxyNames);
+      let isNodeKnown = false;
+      const { rows, ...page } = await list(request, (after) => {
         const snapshot = syncedSnapshot(store);
         const node = choosingNode(snapshot, nodeName);
-        const filter = { namespace: request.namespace, name: request.service };
-        const keys = selectKeys(snapshot.slicesByService, filter, page.after);
-        const { rows, nextPageToken } = fill(page, keys, (key) => {
+        isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
+        const keys = selectKeys(snapshot.slicesByService, { ...request, name: request.service }, after);
+        return keys.map((key) => {
+          const subject = { ...splitServiceKey(key), service: snapshot.services.get(key) };
           const slices = slicesOf(snapshot, key as ServiceKey);
-          const subject = { ...splitServiceKey(key), service: snapshot.services.get(key), slices };
-          return explainService(subject, node, proxyName).map((decision) => decisionRow(decision));
+          return [key, () => explainService({ ...subject, slices }, node, proxyName).map((one) => decisionRow(one))];
         });
-        const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
-        return { revision: BigInt(snapshot.revision), isNodeKnown, decisions: rows, nextPageToken };
-      }),
+      });
+      return { ...page, isNodeKnown, decisions: rows };
+    },
   } satisfies Partial<ServiceImpl<typeof InspectService>>;
 }
 
@@ -150,27 +136,8 @@ export function readRequestedNode(name: string): string {
   return readNodeName(name);
 }
 
-interface Page {
-  readonly size: number;
-  /** Key of the last item of the previous page; "" for the first page. */
-  readonly after: string;
-  /** Maximum number of items to examine; a page with few matches ends early. */
-  readonly maxKeys: number;
-}
-
 /** Maximum page_size. A response is encoded in one turn of the event loop: 1 000 Services block it for 10 ms. */
 const maxPageSize = 1_000;
-
-/**
- * Decodes page_size and page_token. The token is the last key of the previous page, so it is valid at all replicas.
- * Errors: INVALID_ARGUMENT for a page_size above 1 000.
- */
-function readPage({ pageSize, pageToken }: { pageSize: number; pageToken: string }, defaultSize = 500): Page {
-  if (pageSize > maxPageSize) {
-    throw new ConnectError(`page_size ${pageSize} exceeds the limit of ${maxPageSize}`, Code.InvalidArgument);
-  }
-  return { size: pageSize === 0 ? defaultSize : pageSize, after: pageToken, maxKeys: 5_000 };
-}
 
 /** Decodes the token of a list whose keys are numbers; 0 for the first page. Errors: INVALID_ARGUMENT. */
 function readNumber(token: string): number {
@@ -181,22 +148,33 @@ function readNumber(token: string): number {
   );
 }
 
+/** The key of an object, which is the page token of the objects after it, and a function that makes its rows. */
+type Entry<R> = readonly [key: string, make: () => Iterable<R>];
+
+/** Maximum number of objects of a page: a page with few matches ends early. */
+const maxObjects = 5_000;
+
 /**
- * Creates the rows of one key after another until the page is full. The rows of the last key may exceed the page size.
+ * Makes the rows of one object after another until the page is full. The rows of the last object may exceed the page
+ * size. The token is the last key of the previous page, so it is valid at all replicas. Errors: INVALID_ARGUMENT for a
+ * page_size above 1 000.
  */
 function fill<R>(
-  { size, maxKeys }: Page,
-  keys: readonly string[],
-  rowsOf: (key: string) => Iterable<R>,
+  { pageSize, pageToken }: { readonly pageSize: number; readonly pageToken: string },
+  entriesAfter: (token: string) => readonly Entry<R>[],
 ): { readonly rows: R[]; readonly nextPageToken: string } {
-  const rows: R[] = [];
-  let count = 0;
-  for (const key of keys) {
-    if (rows.length >= size || count === maxKeys) break;
-    for (const row of rowsOf(key)) rows.push(row);
-    count += 1;
+  if (pageSize > maxPageSize) {
+    throw new ConnectError(`page_size ${pageSize} exceeds the limit of ${maxPageSize}`, Code.InvalidArgument);
   }
-  return { rows, nextPageToken: count === keys.length ? "" : (keys[count - 1] ?? "") };
+  const entries = entriesAfter(pageToken);
+  const rows: R[] = [];
+  let lastKey = "";
+  for (const [index, [key, make]] of entries.entries()) {
+    if (rows.length >= (pageSize || 500) || index === maxObjects) return { rows, nextPageToken: lastKey };
+    for (const row of make()) rows.push(row);
+    lastKey = key;
+  }
+  return { rows, nextPageToken: "" };
 }
 
 function countSubscribers({ subscribers }: InspectContext, newest: number) {

@@ -8,6 +8,7 @@ import {
   type Subscriber as SubscriberMessage,
   SubscriberSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { Snapshot } from "../store/snapshot.ts";
@@ -70,27 +71,19 @@ export function timingsMessage({
   return { wait: durationOf(waitMs), render: durationOf(renderMs), commit: durationOf(commitMs) };
 }
 
-/** Filter for subscribers; default values match all. */
-interface SubscriberFilter {
+/** Filter for subscribers and nodes; default values match all. */
+interface ProgressFilter {
+  /** Name of the node. */
   readonly node: string;
   readonly states: readonly ApplyState[];
 }
 
-export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
-  return (
-    (filter.node === "" || subscriber.nodeName === filter.node) && matchesState(stateOf(subscriber, newest), filter)
-  );
+export function matchesSubscriber(subscriber: Subscriber, filter: ProgressFilter, newest: number): boolean {
+  return matches(subscriber.nodeName, stateOf(subscriber, newest), filter);
 }
 
-export function matchesState(state: ApplyState, { states }: Pick<SubscriberFilter, "states">): boolean {
-  return states.length === 0 || states.includes(state);
-}
-
-/** Rows of all nodes; each row is created on request. */
-interface NodeTable {
-  /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
-  readonly names: readonly string[];
-  row(name: string): NodeMessage;
+function matches(nodeName: string, state: ApplyState, { node, states }: ProgressFilter): boolean {
+  return (node === "" || nodeName === node) && (states.length === 0 || states.includes(state));
 }
 
 /** Progress of a node's backends in applying the state. */
@@ -144,25 +137,29 @@ function worstOf(states: readonly ApplyState[]): ApplyState {
   return states.toSorted((one, other) => other - one)[0] ?? ApplyState.ABSENT;
 }
 
-/** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
-export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
-  const progress = nodeProgress(snapshot, open);
+/**
+ * Returns functions that make the rows of the matching nodes, by name and in its order. O(nodes + subscribers +
+ * endpoints).
+ */
+export function nodeRows(
+  snapshot: Snapshot,
+  open: Iterable<Subscriber>,
+  filter: ProgressFilter,
+): readonly (readonly [name: string, make: () => readonly NodeMessage[]])[] {
   const endpointCounts = countByNode(snapshot);
-  return {
-    names: [...progress.keys()],
-    row: (name) => nodeRow(name, snapshot, progress.get(name), endpointCounts.get(name) ?? 0),
-  };
+  return [...nodeProgress(snapshot, open)]
+    .filter(([name, { state }]) => matches(name, state, filter))
+    .map(([name, progress]) => {
+      return [name, () => [nodeRow(name, snapshot.nodes.get(name), progress, endpointCounts.get(name) ?? 0)]];
+    });
 }
 
 function nodeRow(
   name: string,
-  { nodes }: Snapshot,
-  progress: NodeProgress | undefined,
+  node: Node | undefined,
+  { subscribers, state, unappliedSinceMs, error, observerCount }: NodeProgress,
   endpointCount: number,
 ): NodeMessage {
-  const node = nodes.get(name);
-  const subscribers = progress?.subscribers ?? [];
-  const { state = ApplyState.ABSENT, unappliedSinceMs, error = "", observerCount = 0 } = progress ?? {};
   return create(NodeSchema, {
     name,
     isKnown: node !== undefined,

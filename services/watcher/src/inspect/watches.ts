@@ -10,18 +10,17 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import type { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type Subscriber, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import { hashBytes } from "@kpng/model/wire/digest.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changedServices } from "../store/derived.ts";
-import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
+import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { leaveKey } from "../stream/serve/connect-handler.ts";
 import type { Scheduler } from "../stream/session/scheduler.ts";
 import { changeRow, matchesChange } from "./change-record.ts";
-import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRow } from "./cluster-rows.ts";
+import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRows } from "./cluster-rows.ts";
 import type { InspectContext } from "./lists.ts";
-import { matchesState, matchesSubscriber, nodeTable, subscriberRow } from "./progress-rows.ts";
+import { matchesSubscriber, nodeRows, subscriberRow } from "./progress-rows.ts";
 
 /**
  * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
@@ -35,34 +34,26 @@ export function watchMethods(context: InspectContext) {
   const { store, scheduler } = subscribers;
   return {
     async *watchServices(request, call) {
-      const read = (snapshot: Snapshot, key: ServiceKey): readonly Service[] => {
-        const service = snapshot.services.get(key);
-        return service === undefined ? [] : [serviceRow(service, slicesOf(snapshot, key))];
-      };
       const keyOf = ({ namespace, name }: Service): string => `${namespace}/${name}`;
-      const steps = serviceSteps({ schema: ServiceSchema, read, keyOf }, request);
+      const steps = serviceSteps({ schema: ServiceSchema, keyOf }, serviceRows, request);
       const messages = inMessages(scheduler, revisions(store, endOf(call)), steps);
       for await (const { rows, ...message } of messages) yield { ...message, services: rows };
     },
 
     async *watchEndpoints(request, call) {
-      const read = (snapshot: Snapshot, key: ServiceKey) => endpointRows(slicesOf(snapshot, key), request);
+      const read = (snapshot: Snapshot, key: string) => endpointRows(snapshot, key, request);
       const filter = { namespace: request.namespace, name: request.service };
-      const steps = serviceSteps({ schema: EndpointSchema, read, keyOf: endpointRowKey }, filter);
+      const steps = serviceSteps({ schema: EndpointSchema, keyOf: endpointRowKey }, read, filter);
       const messages = inMessages(scheduler, revisions(store, endOf(call)), steps);
       for await (const { rows, ...message } of messages) yield { ...message, endpoints: rows };
     },
 
     async *watchNodes(request, call) {
+      const filter = { ...request, node: request.name };
       const read = function* (snapshot: Snapshot): Iterable<Node> {
-        const table = nodeTable(snapshot, subscribers.open);
-        for (const name of table.names) {
-          if (request.name !== "" && request.name !== name) continue;
-          const row = table.row(name);
-          if (matchesState(row.state, request)) yield row;
-        }
+        for (const [, make] of nodeRows(snapshot, subscribers.open, filter)) yield* make();
       };
-      const steps = hashedSteps({ schema: NodeSchema, read, keyOf: ({ name }: Node) => name });
+      const steps = progressSteps({ schema: NodeSchema, keyOf: ({ name }: Node) => name }, read);
       const messages = inMessages(scheduler, ticks(context, endOf(call), true), steps);
       for await (const { rows, ...message } of messages) yield { ...message, nodes: rows };
     },
@@ -73,7 +64,7 @@ export function watchMethods(context: InspectContext) {
           if (matchesSubscriber(subscriber, request, revision)) yield subscriberRow(subscriber, revision);
         }
       };
-      const steps = hashedSteps({ schema: SubscriberSchema, read, keyOf: ({ id }: Subscriber) => String(id) });
+      const steps = progressSteps({ schema: SubscriberSchema, keyOf: ({ id }: Subscriber) => String(id) }, read);
       const messages = inMessages(scheduler, ticks(context, endOf(call), false), steps);
       for await (const { rows, deleted, ...message } of messages) {
         yield { ...message, subscribers: rows, deleted: deleted.map(BigInt) };
@@ -100,16 +91,17 @@ export function watchMethods(context: InspectContext) {
 type Step<M> = { readonly row: M } | { readonly deleted: string } | undefined;
 type Steps<M> = Generator<Step<M>, void, void>;
 
-/** Rows of one kind. `Scope` selects the objects to read: one Service, or nothing for all objects. */
-interface Table<D extends DescMessage, Scope extends readonly unknown[]> {
+interface RowKind<D extends DescMessage> {
   readonly schema: D;
-  readonly read: (snapshot: Snapshot, ...scope: Scope) => Iterable<MessageShape<D>>;
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
+type Hashes = ReadonlyMap<string, bigint>;
+
 /** Returns a function that compares the rows of changed Services between the previous snapshot and the current one. */
 function serviceSteps<D extends DescMessage>(
-  { schema, read, keyOf }: Table<D, [ServiceKey]>,
+  kind: RowKind<D>,
+  read: (snapshot: Snapshot, key: string) => Iterable<MessageShape<D>>,
   filter: ServiceFilter,
 ): (snapshot: Snapshot) => Steps<MessageShape<D>> {
   let previous = emptySnapshot;
@@ -119,38 +111,41 @@ function serviceSteps<D extends DescMessage>(
     const keys = changedServices(before, snapshot).filter((key) => matchesService(key, filter));
     for (const key of keys.sort()) {
       const old = new Map<string, bigint>();
-      for (const row of read(before, key as ServiceKey)) {
-        old.set(keyOf(row), hashBytes(toBinary(schema, row)));
+      for (const row of read(before, key)) {
+        old.set(kind.keyOf(row), hashBytes(toBinary(kind.schema, row)));
         yield undefined;
       }
-      for (const row of read(snapshot, key as ServiceKey)) {
-        const oldHash = old.get(keyOf(row));
-        old.delete(keyOf(row));
-        yield oldHash !== undefined && oldHash === hashBytes(toBinary(schema, row)) ? undefined : { row };
-      }
-      for (const deleted of old.keys()) yield { deleted };
+      yield* compare(kind, old, read(snapshot, key));
     }
   };
 }
 
 /** Returns a function that compares all rows with the rows of its previous call. */
-function hashedSteps<D extends DescMessage>({
-  schema,
-  read,
-  keyOf,
-}: Table<D, []>): (snapshot: Snapshot) => Steps<MessageShape<D>> {
-  let sent = new Map<string, bigint>();
+function progressSteps<D extends DescMessage>(
+  kind: RowKind<D>,
+  read: (snapshot: Snapshot) => Iterable<MessageShape<D>>,
+): (snapshot: Snapshot) => Steps<MessageShape<D>> {
+  let sent: Hashes = new Map();
   return function* (snapshot) {
-    const hashes = new Map<string, bigint>();
-    for (const row of read(snapshot)) {
-      const key = keyOf(row);
-      const hash = hashBytes(toBinary(schema, row));
-      hashes.set(key, hash);
-      yield sent.get(key) === hash ? undefined : { row };
-    }
-    for (const key of sent.keys()) if (!hashes.has(key)) yield { deleted: key };
-    sent = hashes;
+    sent = yield* compare(kind, sent, read(snapshot));
   };
+}
+
+/** Compares rows with the hashes of old ones; returns the new hashes. */
+function* compare<D extends DescMessage>(
+  { schema, keyOf }: RowKind<D>,
+  old: Hashes,
+  rows: Iterable<MessageShape<D>>,
+): Generator<Step<MessageShape<D>>, Hashes, void> {
+  const hashes = new Map<string, bigint>();
+  for (const row of rows) {
+    const key = keyOf(row);
+    const hash = hashBytes(toBinary(schema, row));
+    hashes.set(key, hash);
+    yield old.get(key) === hash ? undefined : { row };
+  }
+  for (const key of old.keys()) if (!hashes.has(key)) yield { deleted: key };
+  return hashes;
 }
 
 async function* revisions(store: Store, signal: AbortSignal): AsyncIterable<Snapshot> {
