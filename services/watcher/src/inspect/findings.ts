@@ -1,14 +1,16 @@
+import { isDeepStrictEqual } from "node:util";
 import { create } from "@bufbuild/protobuf";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { type Finding, FindingSchema, FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import type { ListFindingsRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import type { Protocol, Service, ServiceKey } from "@kpng/model/service.ts";
+import { type Protocol, type Service, type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { type Claimant, compareClaimants, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { Gauge, type Registry } from "prom-client";
+import { changedServices } from "../store/derived.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
@@ -37,7 +39,7 @@ export interface FindingsContext {
 export class Findings {
   readonly #context: FindingsContext;
   #snapshot: Snapshot = emptySnapshot;
-  #zones = "";
+  #zones: readonly string[] = [];
   /** Findings about each Service and its endpoints; contains only Services with findings. */
   readonly #byService = new Map<ServiceKey, readonly Finding[]>();
   #claims: readonly Finding[] = [];
@@ -67,17 +69,11 @@ export class Findings {
     const before = this.#snapshot;
     this.#snapshot = snapshot;
     const zones = [...new Set(Array.from(snapshot.nodes.values(), ({ zone }) => zone))].filter((zone) => zone !== "");
-    const zonesText = zones.sort().join(" ");
-    const areZonesSame = zonesText === this.#zones;
-    this.#zones = zonesText;
+    const areZonesSame = isDeepStrictEqual(zones.sort(), this.#zones);
+    this.#zones = zones;
     // Findings about zone hints depend on all zones, so with other zones every Service is examined again.
-    const base = areZonesSame ? before : emptySnapshot;
     if (!areZonesSame) this.#byService.clear();
-    const changed = new Set([
-      ...snapshot.services.changedKeys(base.services),
-      ...snapshot.slicesByService.changedKeys(base.slicesByService),
-    ]);
-    for (const key of changed as ReadonlySet<ServiceKey>) {
+    for (const key of changedServices(areZonesSame ? before : emptySnapshot, snapshot) as readonly ServiceKey[]) {
       const findings = [...serviceFindings(key, snapshot.services.get(key), slicesOf(snapshot, key), zones)];
       if (findings.length === 0) this.#byService.delete(key);
       else this.#byService.set(key, findings);
@@ -205,10 +201,10 @@ function* claimFindings(services: readonly Service[]): Generator<Finding> {
     for (const address of new Set(others)) {
       const owner = clusterIPs.get(address);
       if (owner === undefined || owner === service) continue;
-      const text = `it claims ${address}, the cluster IP of service/${keyOf(owner)}, which keeps its ports`;
+      const text = `it claims ${address}, the cluster IP of service/${serviceKey(owner)}, which keeps its ports`;
       const remedy =
         "remove the address; the admission plugin DenyServiceExternalIPs forbids external IPs (CVE-2020-8554)";
-      yield error("cluster-ip-claimed", `service/${keyOf(service)}`, text, remedy);
+      yield error("cluster-ip-claimed", `service/${serviceKey(service)}`, text, remedy);
     }
   }
   for (const [frontend, claimants] of claimedFrontends(services)) {
@@ -223,10 +219,6 @@ function* claimFindings(services: readonly Service[]): Generator<Finding> {
   }
 }
 
-function keyOf({ namespace, name }: Service): ServiceKey {
-  return `${namespace}/${name}`;
-}
-
 /**
  * Returns the claims to each node port, to each combination of address and port, and to each whole address. *Shape of a
  * key:* `10.96.0.1:443/TCP`.
@@ -234,29 +226,23 @@ function keyOf({ namespace, name }: Service): ServiceKey {
 function claimedFrontends(services: readonly Service[]): ReadonlyMap<string, Claimant[]> {
   const claims = new Map<string, Claimant[]>();
   for (const service of services) {
-    const { createdSeconds, uid } = service;
-    const key = keyOf(service);
-    // If one Service makes several claims, only the first one counts.
-    const kinds = new Map<string, Claimant["kind"]>();
-    const claim = (frontend: string, kind: Claimant["kind"]): void => {
-      if (!kinds.has(frontend)) kinds.set(frontend, kind);
+    const { createdSeconds, uid, isHeadless, clusterIPs, loadBalancerIPs, externalIPs, ports } = service;
+    const key = serviceKey(service);
+    const claim = (kind: Claimant["kind"], place: Parameters<typeof frontendId>[0]): void => {
+      const claimants = getOrMake(claims, frontendId(place), () => []);
+      // If one Service makes several claims, only the first one counts.
+      if (claimants.at(-1)?.key !== key) claimants.push({ key, kind, createdSeconds, uid });
     };
-    const claimAll = (place: { readonly protocol?: Protocol; readonly port?: number }): void => {
-      const claimEach = (addresses: readonly string[], kind: Claimant["kind"]): void => {
-        for (const address of addresses) claim(frontendId({ ...place, address }), kind);
-      };
-      if (!service.isHeadless) claimEach(listAddresses(service.clusterIPs), "clusterIP");
-      claimEach(listAddresses(service.loadBalancerIPs), "loadBalancerIP");
-      claimEach(listAddresses(service.externalIPs), "externalIP");
+    const claimAddresses = (place: { readonly protocol?: Protocol; readonly port?: number }): void => {
+      if (!isHeadless) for (const address of listAddresses(clusterIPs)) claim("clusterIP", { ...place, address });
+      for (const address of listAddresses(loadBalancerIPs)) claim("loadBalancerIP", { ...place, address });
+      for (const address of listAddresses(externalIPs)) claim("externalIP", { ...place, address });
     };
-    for (const { port, nodePort, protocol } of service.ports) {
-      claimAll({ protocol, port });
-      if (nodePort !== 0) claim(`node port ${nodePort}/${protocol}`, "nodePort");
+    for (const { port, nodePort, protocol } of ports) {
+      claimAddresses({ protocol, port });
+      if (nodePort !== 0) claim("nodePort", { protocol, port: nodePort });
     }
-    if (service.mapIP) claimAll({});
-    for (const [frontend, kind] of kinds) {
-      getOrMake(claims, frontend, () => []).push({ key, kind, createdSeconds, uid });
-    }
+    if (service.mapIP) claimAddresses({});
   }
   return claims;
 }
@@ -275,7 +261,7 @@ function* wholeAddressFindings(
     [...nodes.values()].flatMap(({ name, addresses }) => addresses.map((each) => [each, name])),
   );
   for (const service of asking) {
-    const subject = `service/${keyOf(service)}`;
+    const subject = `service/${serviceKey(service)}`;
     const without = [...open].filter(
       ({ isNode, program, proxyName }) =>
         isNode && proxyName === service.proxyName && withoutWholeAddresses.has(program),
