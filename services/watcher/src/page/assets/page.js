@@ -26,11 +26,11 @@
 /**
  * A section of the page.
  *
- * @typedef {string | number | Element} Content
- * @typedef {{ key: string, text: string, cells: () => Content[] }} Row `text` is what the filter searches
+ * @typedef {string | number | { text: string | number, class?: string, href?: string }} Cell
+ * @typedef {{ key: string, cells: Cell[] }} Row
  * @typedef {{ method: string, request: object, list: List, keyOf: (row: any) => string }} Watch
  * @typedef {"services" | "endpoints" | "nodes" | "changes"} List
- * @typedef {{ title: string, watches: Watch[], columns: string[], rows: () => Row[], facts: () => [string, Content][] }} View
+ * @typedef {{ title: string, watches: Watch[], columns: string[], rows: () => Row[], facts?: () => [string, Cell][] }} View
  */
 
 /** Maximum number of rows that a table shows; a browser would be slow with thousands of rows. */
@@ -195,11 +195,8 @@ const problemsView = {
   rows: () =>
     (state.problems.findings ?? []).map(({ severity, subject = "", text = "", remedy = "" }) => {
       const word = wordOf(severity, "FINDING_SEVERITY");
-      return {
-        key: `${subject} ${text}`,
-        text: `${subject} ${word}: ${text} ${remedy}`,
-        cells: () => [subjectCell(subject), el("span", { class: word }, `${word}: ${text}`), remedy],
-      };
+      const cells = [subjectCell(subject), { text: `${word}: ${text}`, class: word }, remedy];
+      return { key: `${subject} ${text}`, cells };
     }),
   facts: () => {
     const { status, nowMs, problems } = state;
@@ -207,7 +204,7 @@ const problemsView = {
       return `${count} ${wordOf(kind, "SUBSCRIBER_KIND")} ${wordOf(progress, "APPLY_STATE")}`;
     });
     return [
-      ["Errors", el("span", { class: problems.errorCount === undefined ? "good" : "error" }, problems.errorCount ?? 0)],
+      ["Errors", { text: problems.errorCount ?? 0, class: problems.errorCount === undefined ? "good" : "error" }],
       ["Warnings", problems.warningCount ?? 0],
       ["Revision", status.revision ?? 0],
       ["Last change", formatTime(status.storedAt)],
@@ -223,12 +220,12 @@ const problemsView = {
   },
 };
 
-/** @type {(subject: string) => Content} Shows the object of a finding, with a link to its view if it has one. */
+/** @type {(subject: string) => Cell} Shows the object of a finding, with a link to its view if it has one. */
 function subjectCell(subject) {
   const [kind = "", namespace = "", name = ""] = subject.split("/");
-  const label = subject.replace("/", " ");
-  if (kind === "service") return linkTo({ namespace, name }, label);
-  return kind === "node" ? el("a", { href: "#/nodes" }, label) : label;
+  const text = subject.replace("/", " ");
+  if (kind === "service") return linkTo({ namespace, name }, text);
+  return kind === "node" ? { text, href: "#/nodes" } : text;
 }
 
 /** @type {View} */
@@ -237,7 +234,6 @@ const servicesView = {
   watches: [watchServices],
   columns: ["Service", "Type", "Addresses", "Ports", "Ready", "Terminating", "Not ready"],
   rows: () => Array.from(state.services.values(), serviceRow).sort((a, b) => (a.key < b.key ? -1 : 1)),
-  facts: () => [],
 };
 
 /** Rows of the Services that have not changed, which are nearly all. @type {WeakMap<Service, Row>} */
@@ -249,19 +245,9 @@ function serviceRow(service) {
   if (known !== undefined) return known;
   const key = keyOfService(service);
   const { ready = 0, terminating = 0, notReady = 0 } = service.endpoints ?? {};
-  const row = {
-    key,
-    text: `${key} ${typeOf(service)} ${addressesOf(service)}`,
-    cells: () => [
-      linkTo(service, key),
-      typeOf(service),
-      addressesOf(service),
-      portsOf(service),
-      el("span", { class: ready === 0 ? "warning" : "good" }, ready),
-      terminating,
-      notReady,
-    ],
-  };
+  const readyCell = { text: ready, class: ready === 0 ? "warning" : "good" };
+  const texts = [typeOf(service), addressesOf(service), portsOf(service)];
+  const row = { key, cells: [linkTo(service, key), ...texts, readyCell, terminating, notReady] };
   serviceRows.set(service, row);
   return row;
 }
@@ -284,13 +270,9 @@ function serviceView(namespace, name) {
         const hints = [...(hintedZones ?? []), ...(hintedNodes ?? [])].join(", ");
         const word = one.isTerminating === true ? "terminating" : "not ready";
         const condition = one.isReady === true ? "ready" : `${word}${one.isServing === true ? ", serving" : ""}`;
-        const cells = [addresses.join(", "), pod ?? "–", node ?? "–", zone ?? "–"];
-        const style = { class: one.isReady === true ? "good" : "warning" };
-        return {
-          key,
-          text: [...cells, condition, hints].join(" "),
-          cells: () => [...cells, el("span", style, condition), hints || "–"],
-        };
+        const conditionCell = { text: condition, class: one.isReady === true ? "good" : "warning" };
+        const where = [addresses.join(", "), pod ?? "–", node ?? "–", zone ?? "–"];
+        return { key, cells: [...where, conditionCell, hints || "–"] };
       }),
     facts: () => {
       const service = state.services.get(`${namespace}/${name}`);
@@ -315,32 +297,23 @@ const nodesView = {
   columns: ["Node", "State", "Lag", "Applied", "Zone", "Program", "Streams", "Error"],
   rows: () => {
     const rows = Array.from(state.nodes.values(), (node) => {
-      const { name = "", zone = "", programs = [], error = "", subscriberCount = 0 } = node;
+      const { name = "", zone = "", programs = [], error = "", subscriberCount = 0, unappliedSince } = node;
       const word = wordOf(node.state, "APPLY_STATE");
-      const lag = lagMs(node);
+      const style = word === "failing" ? "error" : /current|received/.test(word) ? "good" : "warning";
+      // How long the oldest pending change has waited to be applied.
+      const lagMs = unappliedSince === undefined ? 0 : state.nowMs - Date.parse(unappliedSince);
+      const applied = subscriberCount === 0 ? "–" : (node.appliedRevision ?? 0);
       return {
         key: name,
-        text: `${name} ${word} ${zone} ${programs.join(" ")} ${error}`,
         rank: stateOrder.indexOf(word),
-        cells: () => [
-          name,
-          el(
-            "span",
-            { class: word === "failing" ? "error" : /current|received/.test(word) ? "good" : "warning" },
-            word,
-          ),
-          lag < 1_000 ? "–" : formatMs(lag),
-          subscriberCount === 0 ? "–" : (node.appliedRevision ?? 0),
-          zone || "–",
-          programs.join(", ") || "–",
-          subscriberCount,
-          el("span", { class: "error" }, error),
+        cells: [
+          ...[name, { text: word, class: style }, lagMs < 1_000 ? "–" : formatMs(lagMs), applied, zone || "–"],
+          ...[programs.join(", ") || "–", subscriberCount, { text: error, class: "error" }],
         ],
       };
     });
     return rows.sort((a, b) => a.rank - b.rank || a.key.localeCompare(b.key, "en", { numeric: true }));
   },
-  facts: () => [],
 };
 
 /** @type {View} */
@@ -352,30 +325,17 @@ const changesView = {
     const changes = [...state.changes.values()].sort((a, b) => Number(b.revision) - Number(a.revision));
     for (const { revision = "" } of changes.slice(maxChanges)) state.changes.delete(revision);
     return changes.slice(0, maxChanges).map(({ revision = "", stages, slowest, failures = [], ...change }) => {
-      const objects = objectsOf(change);
       const failed = failures.map(({ node, error }) => `${node}: ${error}`).join("; ");
       const counts = [
         `${change.appliedCount ?? 0} of ${change.toldCount ?? 0}`,
         ...(change.failedCount === undefined ? [] : [`${change.failedCount} failed`]),
         ...(change.lostCount === undefined ? [] : [`${change.lostCount} lost`]),
       ].join(", ");
-      return {
-        key: revision,
-        text: `${objects} ${slowest?.node} ${failed}`,
-        cells: () => [
-          revision,
-          formatTime(change.storedAt),
-          objects,
-          counts,
-          formatDuration(stages?.total?.p50),
-          formatDuration(stages?.total?.max),
-          slowest?.node ?? "–",
-          el("span", { class: "error" }, failed),
-        ],
-      };
+      const times = [stages?.total?.p50, stages?.total?.max].map(formatDuration);
+      const texts = [revision, formatTime(change.storedAt), objectsOf(change), counts, ...times, slowest?.node ?? "–"];
+      return { key: revision, cells: [...texts, { text: failed, class: "error" }] };
     });
   },
-  facts: () => [],
 };
 
 /** @param {Change} change */
@@ -407,19 +367,9 @@ function portsOf({ ports = [] }) {
   return texts.join(", ") || "–";
 }
 
-/** @type {(service: Service, text: string) => Element} */
+/** @type {(service: Service, text: string) => Cell} */
 function linkTo({ namespace = "", name = "" }, text) {
-  return el("a", { href: `#/services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` }, text);
-}
-
-/**
- * Time for which the node's oldest pending change has been waiting to be applied, in milliseconds; 0 if nothing is
- * pending.
- *
- * @param {Node} node
- */
-function lagMs({ unappliedSince }) {
-  return unappliedSince === undefined ? 0 : Math.max(0, state.nowMs - Date.parse(unappliedSince));
+  return { text, href: `#/services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` };
 }
 
 // Texts
@@ -465,13 +415,26 @@ function formatTime(time) {
 /**
  * @param {string} tag
  * @param {Readonly<Record<string, string>>} attributes
- * @param {...Content} children
+ * @param {...(string | Element)} children
  */
 function el(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children.map((child) => (child instanceof Element ? child : String(child))));
+  element.append(...children);
   return element;
+}
+
+/** @param {Cell} cell */
+function contentOf(cell) {
+  if (typeof cell !== "object") return String(cell);
+  const { text, href, class: style = "" } = cell;
+  return href === undefined ? el("span", { class: style }, String(text)) : el("a", { href }, String(text));
+}
+
+/** @type {(row: Row, text: string) => boolean} True if the row contains a text in lower case. */
+function contains({ cells }, text) {
+  const texts = cells.map((cell) => (typeof cell === "object" ? cell.text : cell));
+  return text === "" || texts.join(" ").toLowerCase().includes(text);
 }
 
 /** @param {string} id */
@@ -505,7 +468,7 @@ function showRows(rows) {
   }
   let next = body.firstElementChild;
   for (const { key, cells } of rows) {
-    const [first = "", ...others] = cells();
+    const [first = "", ...others] = cells.map(contentOf);
     const fresh = [el("th", { scope: "row" }, first), ...others.map((cell) => el("td", {}, cell))];
     const row = shownRows.get(key) ?? el("tr", {}, ...fresh);
     shownRows.set(key, row);
@@ -541,18 +504,17 @@ function show() {
   if (isPaused) return;
   const rows = view.rows();
   const text = filter.value.trim().toLowerCase();
-  const matching = rows.filter((row) => row.text.toLowerCase().includes(text));
+  const matching = rows.filter((row) => contains(row, text));
   showRows(matching.slice(0, maxShown));
   const none = loading.size === 0 ? "none" : "loading…";
   const all = rows.length === 0 ? none : `${rows.length} rows`;
   const counts = matching.length === rows.length ? all : `${matching.length} of ${rows.length} rows`;
   setText("count", matching.length > maxShown ? `${counts}; the first ${maxShown} are shown` : counts);
-  const facts = el(
-    "dl",
-    {},
-    ...view.facts().map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
-  );
-  if (!byId("facts").isEqualNode(facts)) byId("facts").replaceChildren(...facts.children);
+  const facts = (view.facts?.() ?? []).map(([name, value]) => {
+    return el("div", {}, el("dt", {}, name), el("dd", {}, contentOf(value)));
+  });
+  const list = el("dl", { id: "facts" }, ...facts);
+  if (!byId("facts").isEqualNode(list)) byId("facts").replaceWith(list);
   updatedAtMs = performance.now();
 }
 
@@ -570,7 +532,10 @@ function start() {
 
 /** Shows the section that the URL names. */
 function open() {
-  const [section = "", namespace = "", name = ""] = location.hash.replace(/^#\//, "").split("/").map(decode);
+  const [section = "", namespace = "", name = ""] = location.hash
+    .replace(/^#\//, "")
+    .split("/")
+    .map(decodeURIComponent);
   const views = { services: servicesView, nodes: nodesView, changes: changesView };
   view =
     name === "" ? (views[/** @type {keyof typeof views} */ (section)] ?? problemsView) : serviceView(namespace, name);
@@ -588,15 +553,6 @@ function open() {
     else link.removeAttribute("aria-current");
   }
   start();
-}
-
-/** @param {string} part */
-function decode(part) {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
 }
 
 addEventListener("hashchange", () => {
