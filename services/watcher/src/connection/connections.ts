@@ -19,10 +19,6 @@ export interface ConnectionTimes {
   readonly writeTimeoutMs?: number | undefined;
   /** Maximum time for a drain, 2 s less than the pod's grace period; 0 closes connections at once. Default 10 000. */
   readonly drainMs?: number | undefined;
-  /** Returns the monotonic time in milliseconds. Default performance.now. */
-  readonly now?: (() => number) | undefined;
-  /** Returns a number from 0 up to but not including 1. Default Math.random. */
-  readonly random?: (() => number) | undefined;
 }
 
 interface KeepaliveOptions {
@@ -109,8 +105,6 @@ export class Connections {
   readonly #log: Log;
   readonly #ended: Counter<"reason">;
   readonly #refusals: Refusals;
-  readonly #now: () => number;
-  readonly #random: () => number;
   readonly #open = new Set<Connection>();
   readonly #bySession = new WeakMap<object, Connection>();
   /** Clients to be asked to reconnect, one every {@link ConnectionTimes.ageIntervalMs}. */
@@ -124,14 +118,12 @@ export class Connections {
   #isDraining = false;
 
   constructor(times: ConnectionTimes, log: Log, registry: Registry, refusals: Refusals) {
-    const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs, now, random } = times;
+    const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
     const { intervalMs, timeoutMs } = keepalive;
     const all = [intervalMs, timeoutMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
     // Tests use shorter times; even the shortest must last at least four ticks.
     this.#tickMs = Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4)));
     this.#times = times;
-    this.#now = now ?? (() => performance.now());
-    this.#random = random ?? Math.random;
     this.#log = log;
     this.#refusals = refusals;
     addGauge(registry, "kpng_connections", "Open connections of clients", () => this.#open.size);
@@ -140,7 +132,7 @@ export class Connections {
   }
 
   start(): void {
-    this.#tickedAtMs = this.#now();
+    this.#tickedAtMs = performance.now();
     this.#ticking = setInterval(() => this.#tick(), this.#tickMs).unref();
   }
 
@@ -160,8 +152,8 @@ export class Connections {
     const { intervalMs = standardPingMs } = keepalive;
     // The first delay is random, so that thousands of clients that connected in the same second are not pinged
     // together.
-    connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + this.#random() / 2);
-    if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * this.#random());
+    connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + Math.random() / 2);
+    if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * Math.random());
     this.#open.add(connection);
     this.#bySession.set(session, connection);
     session.once("close", () => {
@@ -229,10 +221,7 @@ export class Connections {
 
   /** Asks all clients to reconnect, and closes each connection after its last call. */
   closeAll(): void {
-    for (const { session, leaving } of this.#open) {
-      session.close();
-      leaving.abort(retryLaterError(leaveMessages.drain, 0));
-    }
+    for (const connection of this.#open) this.#leave(connection, "drain");
   }
 
   destroyAll(): void {
@@ -240,7 +229,7 @@ export class Connections {
   }
 
   #tick(): void {
-    const nowMs = this.#now();
+    const nowMs = performance.now();
     this.#nowMs += Math.min(nowMs - this.#tickedAtMs, 2 * this.#tickMs);
     this.#tickedAtMs = nowMs;
     for (const connection of this.#open) {
@@ -294,7 +283,6 @@ export class Connections {
   #checkLife(connection: Connection): void {
     const { session } = connection;
     const { intervalMs = standardPingMs, timeoutMs = standardTimeoutMs } = this.#times.keepalive ?? {};
-    if (session.destroyed) return;
     const { bytesRead = connection.bytesRead } = session.socket ?? {};
     if (bytesRead !== connection.bytesRead) {
       connection.bytesRead = bytesRead;

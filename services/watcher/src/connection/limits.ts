@@ -71,23 +71,21 @@ function readOpenFiles(): number {
 export class Rate {
   readonly #burst: number;
   readonly #perSecond: number;
-  readonly #now: () => number;
   /** When the client may send a whole burst again, in milliseconds. */
   #fullAtMs = 0;
 
-  constructor(burst: number, perSecond: number, now = () => performance.now()) {
+  constructor(burst: number, perSecond: number) {
     this.#burst = burst;
     this.#perSecond = perSecond;
-    this.#now = now;
   }
 
   add(count: number): void {
-    this.#fullAtMs = Math.max(this.#fullAtMs, this.#now()) + (count * 1_000) / this.#perSecond;
+    this.#fullAtMs = Math.max(this.#fullAtMs, performance.now()) + (count * 1_000) / this.#perSecond;
   }
 
   /** How long the client must pause to return to the rate, in milliseconds; 0 if it is within the rate. */
   get pauseMs(): number {
-    return Math.max(0, this.#fullAtMs - this.#now() - (this.#burst * 1_000) / this.#perSecond);
+    return Math.max(0, this.#fullAtMs - performance.now() - (this.#burst * 1_000) / this.#perSecond);
   }
 }
 

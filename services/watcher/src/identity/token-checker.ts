@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { addCounter } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -28,8 +28,6 @@ export interface TokenCheckerOptions {
   readonly unixMs?: (() => number) | undefined;
   /** Returns the monotonic time in milliseconds. Default performance.now. */
   readonly now?: (() => number) | undefined;
-  /** Returns a number from 0 up to but not including 1. Default Math.random. */
-  readonly random?: (() => number) | undefined;
 }
 
 /**
@@ -83,7 +81,7 @@ export class TokenChecker {
    */
   check(text: string, address = ""): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return { kind: "refused", problem: unauthenticated("the token is too long") };
-    const key = hashOf(text);
+    const key = hash("sha256", text, "base64");
     let token = this.#accepted.get(key);
     if (token !== undefined && this.#hasExpired(token.expiresAtMs)) token = undefined;
     if (token !== undefined) {
@@ -145,7 +143,7 @@ export class TokenChecker {
     if (!Object.values(accounts).some((some) => some.has(claims.account))) {
       return unauthenticated(`the token's ${identity} has no right at this watcher`);
     }
-    if (this.#hasExpired(claims.expiresAtMs)) return expired;
+    if (this.#hasExpired(claims.expiresAtMs)) return unauthenticated("the token has expired");
     // Tested when a call comes, and again when the review's turn comes, because many tokens may have come together.
     if ((this.#recent.get(`address ${address}`) ?? 0) >= maxRefused) {
       return unavailable("too many tokens of this address were refused in the last minute");
@@ -215,8 +213,8 @@ export class TokenChecker {
 
   /** Returns a random time, so that tokens that arrived together are reviewed at different times. */
   #nextReviewMs(): number {
-    const { reviewMs = standardReviewMs, random = Math.random } = this.#options;
-    return this.#now() + reviewMs * (0.8 + 0.2 * random());
+    const { reviewMs = standardReviewMs } = this.#options;
+    return this.#now() + reviewMs * (0.8 + 0.2 * Math.random());
   }
 
   #count(key: string): void {
@@ -291,10 +289,6 @@ class ReviewQueue {
   }
 }
 
-function hashOf(text: string): string {
-  return createHash("sha256").update(text).digest("base64");
-}
-
 function unauthenticated(message: string): ProofProblem {
   return { code: Code.Unauthenticated, message };
 }
@@ -302,8 +296,6 @@ function unauthenticated(message: string): ProofProblem {
 function unavailable(message: string): ProofProblem {
   return { code: Code.Unavailable, message };
 }
-
-const expired = unauthenticated("the token has expired");
 
 const standardReviewMs = 300_000;
 const standardRetryMs = 10_000;
