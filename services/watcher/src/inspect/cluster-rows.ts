@@ -77,16 +77,7 @@ export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
 
 /** Converts a protocol. Protocols that only newer watchers know, which are numbers, become UNSPECIFIED. */
 export function protocolMessage(protocol: Protocol | number | undefined): ProtocolMessage {
-  switch (protocol) {
-    case "TCP":
-      return ProtocolMessage.TCP;
-    case "UDP":
-      return ProtocolMessage.UDP;
-    case "SCTP":
-      return ProtocolMessage.SCTP;
-    default:
-      return ProtocolMessage.UNSPECIFIED;
-  }
+  return typeof protocol === "string" ? ProtocolMessage[protocol] : ProtocolMessage.UNSPECIFIED;
 }
 
 function policyMessage(policy: TrafficPolicy): TrafficPolicyMessage {

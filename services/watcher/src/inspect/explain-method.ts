@@ -1,14 +1,16 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { parseAddress, parseCidr } from "@kpng/model/address.ts";
+import { isIn, parseAddress, parseCidr } from "@kpng/model/address.ts";
 import { Protocol as ProtocolMessage } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { type ProxySettings, SourceKind } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { ExplainRequest, ExplainResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
 import { type Protocol, type Service, serviceKey } from "@kpng/model/service.ts";
+import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import { listAddresses, protocolMessage } from "./cluster-rows.ts";
 import { explainPacket } from "./explain-packet.ts";
-import { type ExplainSettings, type Packet, sourceKindOf } from "./find-frontend.ts";
+import type { ExplainSettings, Packet } from "./find-frontend.ts";
 import { type InspectContext, readRequestedNode } from "./lists.ts";
 
 /**
@@ -84,10 +86,15 @@ export function readPacket(
       `source_address ${parsed.address} and destination ${target.destination} are of different address families`,
     );
   }
-  const node = snapshot.nodes.get(nodeName);
-  const likely = parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, node, settings);
+  const likely =
+    parsed === undefined ? SourceKind.POD : sourceKindOf(parsed.address, snapshot.nodes.get(nodeName), settings);
   const source = sourceKind === SourceKind.UNSPECIFIED ? likely : sourceKind;
   return { ...target, source, sourceAddress: parsed?.address };
+}
+
+function sourceKindOf(address: string, node: Node | undefined, { clusterCIDRs }: ExplainSettings): SourceKind {
+  if (node?.addresses.includes(address) || isLoopback(address)) return SourceKind.NODE;
+  return clusterCIDRs.some((cidr) => isIn(address, cidr)) ? SourceKind.POD : SourceKind.OUTSIDE;
 }
 
 /**
@@ -99,7 +106,7 @@ function readDestination(
   { services }: Snapshot,
 ): Pick<Packet, "family" | "destination" | "port" | "protocol"> {
   if (port > 65_535) throw invalid(`port ${port} exceeds the limit of 65535`);
-  const givenProtocol = protocols.get(protocol);
+  const givenProtocol = (["TCP", "UDP", "SCTP"] as const).find((name) => ProtocolMessage[name] === protocol);
   const address = parseAddress(destination);
   if (address !== undefined) {
     if (port === 0) throw invalid("port is 0; with an IP address, it must be 1 to 65535");
@@ -151,9 +158,3 @@ export function readSettings(message: ProxySettings | undefined, { nodes }: Snap
 function invalid(message: string): ConnectError {
   return new ConnectError(message, Code.InvalidArgument);
 }
-
-const protocols: ReadonlyMap<ProtocolMessage, Protocol> = new Map([
-  [ProtocolMessage.TCP, "TCP"],
-  [ProtocolMessage.UDP, "UDP"],
-  [ProtocolMessage.SCTP, "SCTP"],
-]);

@@ -1,4 +1,5 @@
 import { create } from "@bufbuild/protobuf";
+import { isIn } from "@kpng/model/address.ts";
 import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { SourceKind, Stage, Verdict } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -7,17 +8,11 @@ import { serviceKey } from "@kpng/model/service.ts";
 import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
 import { isAllowed, meetsVerdict } from "@kpng/service-plan/plan-service.ts";
 import type { AllowedSources, Route, Sender } from "@kpng/service-plan/service-plan.ts";
-import { type Snapshot, slicesOf } from "../store/snapshot.ts";
+import type { Snapshot } from "../store/snapshot.ts";
 import { choosingNode } from "../view/service-view.ts";
 import { protocolMessage } from "./cluster-rows.ts";
 import { type Decision, decisionRow, explainService } from "./explain-service.ts";
-import {
-  countsAsPod,
-  type ExplainedFrontend,
-  type ExplainSettings,
-  findFrontend,
-  type Packet,
-} from "./find-frontend.ts";
+import { type ExplainedFrontend, type ExplainSettings, findFrontend, type Packet } from "./find-frontend.ts";
 
 /**
  * Explains step by step what happens to a packet on a node, based on the plan of the node's proxy. The order of the
@@ -41,9 +36,8 @@ export function explainPacket(
   }
   const { frontend } = match;
   const { service, planned } = frontend;
-  const slices = slicesOf(snapshot, serviceKey(service));
   const policy = policyFor(frontend, packet, settings);
-  const decisions = explainService({ ...service, service, slices }, choosingNode(snapshot, nodeName), proxyName)
+  const decisions = explainService(snapshot, serviceKey(service), choosingNode(snapshot, nodeName), proxyName)
     .filter(({ family }) => family === packet.family)
     .filter((decision) => leadsTo(decision, frontend))
     .map((decision) => ({ ...decision, ...forPolicy(decision, policy) }))
@@ -175,7 +169,9 @@ function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: Explai
   const explained = (policyText: string, masqueradeReason: string): PacketPolicy => {
     return { route, set, isMasqueraded, policyText, masqueradeReason };
   };
-  if (isInternal) return explained(`${name} is ${policy}.`, clusterIPMasquerade(sender, packet, settings));
+  const ofSender = sender === "pod" ? "the sender is a pod" : "the sender is outside the cluster CIDR";
+  if (isInternal)
+    return explained(`${name} is ${policy}.`, settings.isMasqueradeAll ? "masqueradeAll is set" : ofSender);
   if (policy === "Cluster") {
     const reason = "the endpoint may be on another node and must answer through this one";
     return explained(`${name} is Cluster.`, reason);
@@ -183,26 +179,15 @@ function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: Explai
   if (set === "local") {
     return explained(`${name} is Local: only endpoints on this node.`, "policy Local keeps the sender's address");
   }
-  const [who, reason] =
-    sender === "pod" ? ["a pod", describePod(packet)] : ["the node itself", "the sender is the node itself"];
+  const [who, reason] = sender === "pod" ? ["a pod", ofSender] : ["the node itself", "the sender is the node itself"];
   const exception = `${who} may use all endpoints, as if its traffic came through the load balancer.`;
   return explained(`${name} is Local, but ${exception}`, reason);
 }
 
-function senderOf(packet: Packet, settings: ExplainSettings): Sender {
-  if (countsAsPod(packet, settings)) return "pod";
-  return packet.source === SourceKind.NODE ? "node" : "outside";
-}
-
-/**
- * If the packet has no source address, the sender is a pod because the request says so, whatever the cluster's CIDRs
- * are.
- */
-function describePod({ sourceAddress }: Packet): string {
-  return sourceAddress === undefined ? "the sender is a pod" : "the sender is in the cluster CIDR";
-}
-
-function clusterIPMasquerade(sender: Sender, packet: Packet, settings: ExplainSettings): string {
-  if (settings.isMasqueradeAll) return "masqueradeAll is set";
-  return sender === "pod" ? describePod(packet) : "the sender is outside the cluster CIDR";
+/** If the packet has a source address, only the cluster's CIDRs say whether it is a pod's, as in the proxy. */
+function senderOf({ source, sourceAddress }: Packet, { clusterCIDRs }: ExplainSettings): Sender {
+  const isPod =
+    sourceAddress === undefined ? source === SourceKind.POD : clusterCIDRs.some((cidr) => isIn(sourceAddress, cidr));
+  if (isPod) return "pod";
+  return source === SourceKind.NODE ? "node" : "outside";
 }

@@ -23,8 +23,10 @@ import { type Decision, type DecisionReason, decisionRow, explainService, reason
 
 const here = { name: "n1", zone: "z1" };
 
-function explain(fields: Partial<Service>, slices: readonly EndpointSlice[], proxyName = ""): readonly Decision[] {
-  return explainService({ namespace: "ns", name: "web", service: service(fields), slices }, here, proxyName);
+function explain(services: readonly Service[], slices: readonly EndpointSlice[], proxyName = ""): readonly Decision[] {
+  const store = new Store();
+  store.replace({ services, slices, nodes: [] });
+  return explainService(store.snapshot, "ns/web", here, proxyName);
 }
 
 const brief = (decisions: readonly Decision[]): string[] =>
@@ -110,17 +112,16 @@ test.each<{
     decisions: ["10.1.0.1 dns - terminating", "10.1.0.2 dns used ready"],
   },
 ])("an endpoint is $rule", ({ of = {}, endpoints, others, proxyName, decisions }) => {
-  const slices = [slice(endpoints), ...(others === undefined ? [] : [slice(others, { name: "b" })])];
-  expect(brief(explain(of, slices, proxyName))).toEqual(decisions);
+  const slices = [slice(endpoints), ...(others === undefined ? [] : [slice(others, { name: "z" })])];
+  expect(brief(explain([service(of)], slices, proxyName))).toEqual(decisions);
 });
 
 test("an endpoint of a missing Service is unused", () => {
-  const orphan = { namespace: "ns", name: "web", service: undefined, slices: [slice([one])] };
-  expect(brief(explainService(orphan, here, ""))).toEqual(["10.1.0.1 http - no-service"]);
+  expect(brief(explain([], [slice([one])]))).toEqual(["10.1.0.1 http - no-service"]);
 });
 
 test("each reason has a word in the API", () => {
-  const [decision] = explain({}, [slice([one])]);
+  const [decision] = explain([service()], [slice([one])]);
   if (decision === undefined) throw new Error("no decision");
   const reasons = Object.keys(reasonTexts) as DecisionReason[];
   const words = reasons.map((reason) => decisionRow({ ...decision, reason }).reason);
@@ -147,7 +148,7 @@ test("decisions agree with the view in random states", () => {
           .flatMap((address) => (ports.length === 0 ? [undefined] : ports).map((port) => show(address, port, use))),
       ),
     );
-    const decisions = explainService({ namespace: "ns", name: service.name, service, slices }, here, "");
+    const decisions = explainService(store.snapshot, serviceKey(service), here, "");
     const told = decisions.flatMap(({ address, portName: name, port, use }) =>
       use === undefined ? [] : [show(address, port === 0 ? undefined : { name, port }, use)],
     );

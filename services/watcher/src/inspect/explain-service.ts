@@ -1,14 +1,15 @@
 import { create, enumFromJson } from "@bufbuild/protobuf";
 import { type Family, families } from "@kpng/model/address.ts";
-import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { EndpointPort } from "@kpng/model/endpoint.ts";
 import {
   type EndpointDecision,
   EndpointDecisionSchema,
   EndpointReasonSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
-import type { Service, ServicePort } from "@kpng/model/service.ts";
+import type { Service, ServiceKey, ServicePort } from "@kpng/model/service.ts";
 import { isServed } from "@kpng/service-plan/plan-service.ts";
+import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { type ChoiceReason, type ChoosingNode, explainChoice } from "../view/choose-endpoints.ts";
 import { type MergedEndpoint, mergeSlices } from "../view/merge-slices.ts";
 import { choosePortEndpoints } from "../view/service-view.ts";
@@ -19,11 +20,13 @@ import { protocolMessage } from "./cluster-rows.ts";
  * that determines the node's view ({@link choosePortEndpoints}). Pure; O(endpoints × ports).
  */
 export function explainService(
-  { namespace, name, service, slices }: ExplainedService,
+  snapshot: Snapshot,
+  key: ServiceKey,
   node: ChoosingNode,
   proxyName: string,
 ): readonly Decision[] {
-  const merged = mergeSlices(slices);
+  const service = snapshot.services.get(key);
+  const merged = mergeSlices(slicesOf(snapshot, key));
   const decisions: Decision[] = [];
   const isOfProxy = service?.proxyName === proxyName;
   const chosen = new Map(
@@ -45,7 +48,7 @@ export function explainService(
         refusal(service, proxyName, family, port) ?? (portEndpoint === undefined ? "duplicate" : undefined);
       const isInSet = use !== undefined && (use.cluster || use.local);
       decisions.push({
-        ...identity(namespace, name, one, family, port),
+        ...identity(one, family, port),
         // An external program gets the node's view, so for it, the choice among endpoints counts.
         isUsed: (refused === undefined || refused === "external-program") && isInSet,
         reason: refused ?? overall(use, reasons),
@@ -59,16 +62,7 @@ export function explainService(
 }
 
 /** Why an endpoint is used or not: the result of the choice among endpoints, or the reason why no choice applies. */
-export type DecisionReason =
-  | ChoiceReason
-  | "duplicate"
-  | "no-service-port"
-  | "no-such-port"
-  | "other-family"
-  | "not-proxied"
-  | "external-program"
-  | "other-service-proxy"
-  | "no-service";
+export type DecisionReason = keyof typeof reasonTexts;
 
 type EndpointFields = "namespace" | "service" | "slice" | "portName" | "protocol" | "address" | "port" | "pod" | "node";
 
@@ -80,14 +74,6 @@ export interface Decision extends Readonly<Pick<EndpointDecision, EndpointFields
   readonly use: EndpointUse | undefined;
   /** Reasons per endpoint set; undefined if no choice applies. */
   readonly reasons: { readonly cluster?: ChoiceReason | undefined; readonly local?: ChoiceReason | undefined };
-}
-
-/** A Service with its slices. The Service may be missing. */
-interface ExplainedService {
-  readonly namespace: string;
-  readonly name: string;
-  readonly service: Service | undefined;
-  readonly slices: readonly EndpointSlice[];
 }
 
 interface FamilyPort {
@@ -103,16 +89,10 @@ function familyPorts({ endpoint }: MergedEndpoint): readonly FamilyPort[] {
     .flatMap((family) => ports.map((port) => ({ family, port })));
 }
 
-function identity(
-  namespace: string,
-  service: string,
-  { endpoint, slice }: MergedEndpoint,
-  family: Family,
-  port: EndpointPort | undefined,
-) {
+function identity({ endpoint, slice }: MergedEndpoint, family: Family, port: EndpointPort | undefined) {
   return {
-    namespace,
-    service,
+    namespace: slice.namespace,
+    service: slice.serviceName,
     slice: slice.name,
     portName: port?.name ?? "",
     protocol: protocolMessage(port?.protocol),
@@ -132,19 +112,12 @@ function refusal(
   port: EndpointPort | undefined,
 ): DecisionReason | undefined {
   if (service === undefined) return "no-service";
-  if (isForProgram(service)) return "external-program";
+  // Service proxies ignore a headless Service with a proxy name, but an external program may serve it.
+  if (service.isHeadless && service.proxyName !== "") return "external-program";
   if (service.proxyName !== proxyName) return "other-service-proxy";
   if (service.isHeadless || service.type === "ExternalName") return "not-proxied";
   if (!isServed(service, family)) return "other-family";
   return service.ports.some((each) => answersFor(port, each)) ? undefined : "no-service-port";
-}
-
-/**
- * True for a headless Service with a proxy name. Service proxies ignore such a Service, but an external program may
- * serve it.
- */
-function isForProgram({ isHeadless, proxyName }: Service): boolean {
-  return isHeadless && proxyName !== "";
 }
 
 /** True if traffic to a service port goes to this port of an endpoint. */
@@ -161,7 +134,7 @@ function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[
   return service.ports
     .filter((servicePort) => !all.some(({ port }) => answersFor(port, servicePort)))
     .map(({ name, protocol }) => ({
-      ...identity(service.namespace, service.name, one, family, undefined),
+      ...identity(one, family, undefined),
       portName: name,
       protocol: protocolMessage(protocol),
       isUsed: false,
@@ -216,7 +189,7 @@ function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolea
 }
 
 /** Why an endpoint is used or not, as a clause. The wording follows the enum in the API. */
-export const reasonTexts: Readonly<Record<DecisionReason, string>> = {
+export const reasonTexts = {
   ready: "it is ready",
   "hinted-to-node": "its topology hints name this node",
   "hinted-to-zone": "its topology hints name this node's zone",

@@ -1,6 +1,5 @@
-import { type Family, isIn, toAddressSet } from "@kpng/model/address.ts";
+import { type Family, toAddressSet } from "@kpng/model/address.ts";
 import { SourceKind } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import type { Node } from "@kpng/model/node.ts";
 import { type Protocol, type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { isLoopback, planNode } from "@kpng/service-plan/plan-node.ts";
@@ -27,21 +26,6 @@ export interface ExplainSettings {
   readonly isMasqueradeAll: boolean;
   /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
   readonly nodePortAddresses: readonly string[];
-}
-
-/** Classifies a sender by its address. */
-export function sourceKindOf(address: string, node: Node | undefined, settings: ExplainSettings): SourceKind {
-  if (node?.addresses.includes(address) || isLoopback(address)) return SourceKind.NODE;
-  return isInAny(address, settings.clusterCIDRs) ? SourceKind.POD : SourceKind.OUTSIDE;
-}
-
-/** True if the proxy treats the sender as part of the cluster, so that its connections are not masqueraded. */
-export function countsAsPod({ source, sourceAddress }: Packet, settings: ExplainSettings): boolean {
-  return sourceAddress === undefined ? source === SourceKind.POD : isInAny(sourceAddress, settings.clusterCIDRs);
-}
-
-function isInAny(address: string, cidrs: readonly string[]): boolean {
-  return cidrs.some((cidr) => isIn(address, cidr));
 }
 
 /**

@@ -3,10 +3,10 @@ import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { clusterIdOf } from "@kpng/model/forward.ts";
 import { GetStatusResponseSchema, type InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { type ServiceKey, splitServiceKey } from "@kpng/model/service.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
-import { countObjects, slicesOf } from "../store/snapshot.ts";
+import { countObjects } from "../store/snapshot.ts";
 import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/service-view.ts";
@@ -120,9 +120,8 @@ export function listMethods(context: InspectContext) {
         isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
         const keys = selectKeys(snapshot.slicesByService, { ...request, name: request.service }, after);
         return keys.map((key) => {
-          const subject = { ...splitServiceKey(key), service: snapshot.services.get(key) };
-          const slices = slicesOf(snapshot, key as ServiceKey);
-          return [key, () => explainService({ ...subject, slices }, node, proxyName).map((one) => decisionRow(one))];
+          const explain = () => explainService(snapshot, key as ServiceKey, node, proxyName);
+          return [key, () => explain().map((decision) => decisionRow(decision))];
         });
       });
       return { ...page, isNodeKnown, decisions: rows };
