@@ -4,7 +4,6 @@ import {
   ChangeSchema,
   type DistributionSchema,
   ObjectKind,
-  type SlowestSubscriber,
   SlowestSubscriberSchema,
   StagesSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
@@ -25,7 +24,6 @@ export class ChangeRecord {
   version = 0;
   /** Durations of the stages across all subscribers; undefined until the first subscriber has applied the revision. */
   stages: StageTimes | undefined;
-  slowest: SlowestSubscriber | undefined;
 
   constructor(revision: number, storedAtMs: number, facts: MessageInitShape<typeof ChangeSchema>) {
     this.revision = revision;
@@ -40,7 +38,7 @@ export class ChangeRecord {
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
     if (this.stages === undefined || totalMs > this.stages.total.maxMs) {
-      this.slowest = create(SlowestSubscriberSchema, {
+      this.change.slowest = create(SlowestSubscriberSchema, {
         node: nodeName,
         program,
         send: durationOf(sendMs),
@@ -78,7 +76,7 @@ export function matchesChange({ change }: ChangeRecord, filter: ServiceFilter): 
   return change.objects.some(({ kind, key }) => kind !== ObjectKind.NODE && matchesService(key, filter));
 }
 
-export function changeRow({ change, stages, slowest }: ChangeRecord): Change {
+export function changeRow({ change, stages }: ChangeRecord): Change {
   return {
     ...change,
     failures: [...change.failures],
@@ -90,7 +88,6 @@ export function changeRow({ change, stages, slowest }: ChangeRecord): Change {
           byStage((stage) => distributionMessage(stages[stage])),
         ),
     ),
-    ...setIfDefined("slowest", slowest),
   };
 }
 

@@ -2,7 +2,6 @@ import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { clusterIdOf } from "@kpng/model/forward.ts";
 import { GetStatusResponseSchema, type InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import type { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
@@ -14,7 +13,7 @@ import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRows, selectKeys, serviceRows } from "./cluster-rows.ts";
 import { decisionRow, explainService } from "./explain-service.ts";
 import { type Findings, selectFindings } from "./findings.ts";
-import { kindMessage, matchesSubscriber, nodeRows, stateOf, subscriberRow } from "./progress-rows.ts";
+import { matchesSubscriber, nodeRows, subscriberRow } from "./progress-rows.ts";
 import type { RecentChanges } from "./recent-changes.ts";
 
 export interface InspectContext {
@@ -48,7 +47,6 @@ export function listMethods(context: InspectContext) {
         missingKinds: [...missingKinds],
         ...setIfDefined("storedAt", snapshot.revision === 0 ? undefined : timestampOf(snapshot.storedAtMs)),
         ...countObjects(snapshot),
-        subscribers: countSubscribers(context, snapshot.revision),
         startedAt: timestampOf(startedAtMs),
         version,
         clusterId: clusterIdOf(snapshot.position?.source ?? ""),
@@ -174,14 +172,4 @@ function fill<R>(
     lastKey = key;
   }
   return { rows, nextPageToken: "" };
-}
-
-function countSubscribers({ subscribers }: InspectContext, newest: number) {
-  const counts = new Map<string, { kind: SubscriberKind; state: ApplyState; count: number }>();
-  for (const subscriber of subscribers.open) {
-    const row = { kind: kindMessage(subscriber), state: stateOf(subscriber, newest), count: 1 };
-    const key = `${row.kind} ${row.state}`;
-    counts.set(key, { ...row, count: (counts.get(key)?.count ?? 0) + 1 });
-  }
-  return [...counts.values()].sort((a, b) => a.kind - b.kind || a.state - b.state);
 }

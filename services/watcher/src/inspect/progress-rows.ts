@@ -39,7 +39,7 @@ export function subscriberRow(subscriber: Subscriber, newest: number): Subscribe
   });
 }
 
-export function kindMessage({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
+function kindMessage({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
   if (isObserver) return KindMessage.OBSERVER;
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
@@ -57,7 +57,7 @@ function knownRevision(subscriber: Subscriber): number {
  * - CURRENT: it has applied the newest revision.
  * - RECEIVED: it has received the newest revision and never acknowledges.
  */
-export function stateOf(subscriber: Subscriber, newest: number): ApplyState {
+function stateOf(subscriber: Subscriber, newest: number): ApplyState {
   if (subscriber.failure !== undefined) return ApplyState.FAILING;
   if (newest === 0 || knownRevision(subscriber) < newest) return ApplyState.BEHIND;
   return subscriber.hasAcknowledged ? ApplyState.CURRENT : ApplyState.RECEIVED;

@@ -17,10 +17,8 @@
  *   failedCount?: number, lostCount?: number, stages?: { total?: { p50?: string, max?: string } },
  *   slowest?: { node?: string }, failures?: { node?: string, error?: string }[] }} Change
  * @typedef {{ severity?: string, subject?: string, text?: string, remedy?: string }} Finding
- * @typedef {{ revision?: string, isSynced?: boolean, missingKinds?: string[], storedAt?: string, startedAt?: string,
- *   serviceCount?: number, sliceCount?: number, endpointCount?: number, nodeCount?: number, version?: string,
- *   clusterId?: string,
- *   subscribers?: { kind?: string, state?: string, count?: number }[] }} Status
+ * @typedef {{ revision?: string, storedAt?: string, startedAt?: string, serviceCount?: number, sliceCount?: number,
+ *   endpointCount?: number, nodeCount?: number, version?: string, clusterId?: string }} Status
  */
 
 /**
@@ -200,9 +198,6 @@ const problemsView = {
     }),
   facts: () => {
     const { status, nowMs, problems } = state;
-    const streams = (status.subscribers ?? []).map(({ kind, state: progress, count }) => {
-      return `${count} ${wordOf(kind, "SUBSCRIBER_KIND")} ${wordOf(progress, "APPLY_STATE")}`;
-    });
     return [
       ["Errors", { text: problems.errorCount ?? 0, class: problems.errorCount === undefined ? "good" : "error" }],
       ["Warnings", problems.warningCount ?? 0],
@@ -212,7 +207,6 @@ const problemsView = {
       ["Endpoints", status.endpointCount ?? 0],
       ["EndpointSlices", status.sliceCount ?? 0],
       ["Nodes", status.nodeCount ?? 0],
-      ["Streams", streams.join(", ") || "–"],
       ["Running for", status.startedAt === undefined ? "–" : formatMs(nowMs - Date.parse(status.startedAt))],
       ["Version", status.version ?? "–"],
       ["Cluster", status.clusterId ?? "–"],

@@ -20,7 +20,7 @@ import type { EndpointDecision, ProxySettings, SourceKind, Step, Verdict } from 
 import { file_kpng_inspect_v1_explain } from "./explain_pb.ts";
 import type { Finding } from "./finding_pb.ts";
 import { file_kpng_inspect_v1_finding } from "./finding_pb.ts";
-import type { ApplyState, Subscriber, SubscriberKind } from "./subscriber_pb.ts";
+import type { ApplyState, Subscriber } from "./subscriber_pb.ts";
 import { file_kpng_inspect_v1_subscriber } from "./subscriber_pb.ts";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -28,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3Qi9AIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd2ZXJzaW9uGAwgASgJEhIKCmNsdXN0ZXJfaWQYDSABKAkiewoPU3Vic2NyaWJlckNvdW50Ei0KBGtpbmQYASABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSKgoFc3RhdGUYAiABKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRINCgVjb3VudBgDIAEoDSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCJ0ChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSKwoGc3RhdGVzGAIgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiTgoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIInoKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJUChdXYXRjaFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEisKBnN0YXRlcxgCIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIl8KEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSI5ChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIpQBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyKvAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEikKB3ZlcmRpY3QYCiABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgLIAEoCBIkCgVzdGVwcxgMIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgNIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA4gAygJIjgKE0xpc3RGaW5kaW5nc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg4KBm9iamVjdBgCIAEoCSKAAQoUTGlzdEZpbmRpbmdzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIZmluZGluZ3MYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuRmluZGluZxITCgtlcnJvcl9jb3VudBgDIAEoDRIVCg13YXJuaW5nX2NvdW50GAQgASgNMuMKCg5JbnNwZWN0U2VydmljZRJXCglHZXRTdGF0dXMSIS5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEmAKDExpc3RTZXJ2aWNlcxIkLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1Jlc3BvbnNlIgOQAgESYAoNV2F0Y2hTZXJ2aWNlcxIlLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVzcG9uc2UwARJjCg1MaXN0RW5kcG9pbnRzEiUua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXNwb25zZSIDkAIBEmMKDldhdGNoRW5kcG9pbnRzEiYua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVxdWVzdBonLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1Jlc3BvbnNlMAESVwoJTGlzdE5vZGVzEiEua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVzcG9uc2UiA5ACARJXCgpXYXRjaE5vZGVzEiIua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXF1ZXN0GiMua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXNwb25zZTABEmkKD0xpc3RTdWJzY3JpYmVycxInLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXF1ZXN0Gigua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlIgOQAgESaQoQV2F0Y2hTdWJzY3JpYmVycxIoLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVzcG9uc2UwARJdCgtMaXN0Q2hhbmdlcxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXNwb25zZSIDkAIBEl0KDFdhdGNoQ2hhbmdlcxIkLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1Jlc3BvbnNlMAESbwoRTGlzdE5vZGVFbmRwb2ludHMSKS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0Gioua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2UiA5ACARJgCgxMaXN0RmluZGluZ3MSJC5rcG5nLmluc3BlY3QudjEuTGlzdEZpbmRpbmdzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0RmluZGluZ3NSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgFCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_finding, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QivQIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEi4KCnN0YXJ0ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3ZlcnNpb24YCyABKAkSEgoKY2x1c3Rlcl9pZBgMIAEoCSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCJ0ChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSKwoGc3RhdGVzGAIgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiTgoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIInoKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJUChdXYXRjaFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEisKBnN0YXRlcxgCIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIl8KEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSI5ChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIpQBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyKvAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEikKB3ZlcmRpY3QYCiABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgLIAEoCBIkCgVzdGVwcxgMIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgNIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA4gAygJIjgKE0xpc3RGaW5kaW5nc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg4KBm9iamVjdBgCIAEoCSKAAQoUTGlzdEZpbmRpbmdzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIZmluZGluZ3MYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuRmluZGluZxITCgtlcnJvcl9jb3VudBgDIAEoDRIVCg13YXJuaW5nX2NvdW50GAQgASgNMuMKCg5JbnNwZWN0U2VydmljZRJXCglHZXRTdGF0dXMSIS5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEmAKDExpc3RTZXJ2aWNlcxIkLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1Jlc3BvbnNlIgOQAgESYAoNV2F0Y2hTZXJ2aWNlcxIlLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVzcG9uc2UwARJjCg1MaXN0RW5kcG9pbnRzEiUua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXNwb25zZSIDkAIBEmMKDldhdGNoRW5kcG9pbnRzEiYua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVxdWVzdBonLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1Jlc3BvbnNlMAESVwoJTGlzdE5vZGVzEiEua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVzcG9uc2UiA5ACARJXCgpXYXRjaE5vZGVzEiIua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXF1ZXN0GiMua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXNwb25zZTABEmkKD0xpc3RTdWJzY3JpYmVycxInLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXF1ZXN0Gigua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlIgOQAgESaQoQV2F0Y2hTdWJzY3JpYmVycxIoLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVzcG9uc2UwARJdCgtMaXN0Q2hhbmdlcxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXNwb25zZSIDkAIBEl0KDFdhdGNoQ2hhbmdlcxIkLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1Jlc3BvbnNlMAESbwoRTGlzdE5vZGVFbmRwb2ludHMSKS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0Gioua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2UiA5ACARJgCgxMaXN0RmluZGluZ3MSJC5rcG5nLmluc3BlY3QudjEuTGlzdEZpbmRpbmdzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0RmluZGluZ3NSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgFCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_finding, file_kpng_inspect_v1_subscriber]);
 
 /**
  * Request for the counts.
@@ -115,23 +115,16 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
   nodeCount: number;
 
   /**
-   * Open streams by state; states without streams are omitted.
-   *
-   * @generated from field: repeated kpng.inspect.v1.SubscriberCount subscribers = 10;
-   */
-  subscribers: SubscriberCount[];
-
-  /**
    * Start of the watcher.
    *
-   * @generated from field: google.protobuf.Timestamp started_at = 11;
+   * @generated from field: google.protobuf.Timestamp started_at = 10;
    */
   startedAt?: Timestamp | undefined;
 
   /**
    * Version of the watcher's program; "" if unknown: a watcher inside another program, or an older one.
    *
-   * @generated from field: string version = 12;
+   * @generated from field: string version = 11;
    */
   version: string;
 
@@ -139,7 +132,7 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
    * Identity of the cluster that the state comes from: the UID of its namespace kube-system. "" if the watcher may not read
    * it, or if the state comes from files or a recording.
    *
-   * @generated from field: string cluster_id = 13;
+   * @generated from field: string cluster_id = 12;
    */
   clusterId: string;
 };
@@ -150,41 +143,6 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
   messageDesc(file_kpng_inspect_v1_inspect, 1);
-
-/**
- * Number of open streams of one kind and state.
- *
- * @generated from message kpng.inspect.v1.SubscriberCount
- */
-export type SubscriberCount = Message<"kpng.inspect.v1.SubscriberCount"> & {
-  /**
-   * Kind of the streams.
-   *
-   * @generated from field: kpng.inspect.v1.SubscriberKind kind = 1;
-   */
-  kind: SubscriberKind;
-
-  /**
-   * State of the subscribers.
-   *
-   * @generated from field: kpng.inspect.v1.ApplyState state = 2;
-   */
-  state: ApplyState;
-
-  /**
-   * Number of streams, at least 1.
-   *
-   * @generated from field: uint32 count = 3;
-   */
-  count: number;
-};
-
-/**
- * Describes the message kpng.inspect.v1.SubscriberCount.
- * Use `create(SubscriberCountSchema)` to create a new message.
- */
-export const SubscriberCountSchema: GenMessage<SubscriberCount> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 2);
 
 /**
  * Selection of Services.
@@ -226,7 +184,7 @@ export type ListServicesRequest = Message<"kpng.inspect.v1.ListServicesRequest">
  * Use `create(ListServicesRequestSchema)` to create a new message.
  */
 export const ListServicesRequestSchema: GenMessage<ListServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 3);
+  messageDesc(file_kpng_inspect_v1_inspect, 2);
 
 /**
  * Page of Services.
@@ -261,7 +219,7 @@ export type ListServicesResponse = Message<"kpng.inspect.v1.ListServicesResponse
  * Use `create(ListServicesResponseSchema)` to create a new message.
  */
 export const ListServicesResponseSchema: GenMessage<ListServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 4);
+  messageDesc(file_kpng_inspect_v1_inspect, 3);
 
 /**
  * Selection of Services.
@@ -289,7 +247,7 @@ export type WatchServicesRequest = Message<"kpng.inspect.v1.WatchServicesRequest
  * Use `create(WatchServicesRequestSchema)` to create a new message.
  */
 export const WatchServicesRequestSchema: GenMessage<WatchServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 5);
+  messageDesc(file_kpng_inspect_v1_inspect, 4);
 
 /**
  * Created, changed and deleted Services.
@@ -331,7 +289,7 @@ export type WatchServicesResponse = Message<"kpng.inspect.v1.WatchServicesRespon
  * Use `create(WatchServicesResponseSchema)` to create a new message.
  */
 export const WatchServicesResponseSchema: GenMessage<WatchServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 6);
+  messageDesc(file_kpng_inspect_v1_inspect, 5);
 
 /**
  * Selection of endpoints.
@@ -387,7 +345,7 @@ export type ListEndpointsRequest = Message<"kpng.inspect.v1.ListEndpointsRequest
  * Use `create(ListEndpointsRequestSchema)` to create a new message.
  */
 export const ListEndpointsRequestSchema: GenMessage<ListEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 7);
+  messageDesc(file_kpng_inspect_v1_inspect, 6);
 
 /**
  * Page of endpoints.
@@ -422,7 +380,7 @@ export type ListEndpointsResponse = Message<"kpng.inspect.v1.ListEndpointsRespon
  * Use `create(ListEndpointsResponseSchema)` to create a new message.
  */
 export const ListEndpointsResponseSchema: GenMessage<ListEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 8);
+  messageDesc(file_kpng_inspect_v1_inspect, 7);
 
 /**
  * Selection of endpoints.
@@ -464,7 +422,7 @@ export type WatchEndpointsRequest = Message<"kpng.inspect.v1.WatchEndpointsReque
  * Use `create(WatchEndpointsRequestSchema)` to create a new message.
  */
 export const WatchEndpointsRequestSchema: GenMessage<WatchEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 9);
+  messageDesc(file_kpng_inspect_v1_inspect, 8);
 
 /**
  * Created, changed and deleted endpoints.
@@ -506,7 +464,7 @@ export type WatchEndpointsResponse = Message<"kpng.inspect.v1.WatchEndpointsResp
  * Use `create(WatchEndpointsResponseSchema)` to create a new message.
  */
 export const WatchEndpointsResponseSchema: GenMessage<WatchEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 10);
+  messageDesc(file_kpng_inspect_v1_inspect, 9);
 
 /**
  * Selection of nodes.
@@ -548,7 +506,7 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 11);
+  messageDesc(file_kpng_inspect_v1_inspect, 10);
 
 /**
  * Page of nodes.
@@ -583,7 +541,7 @@ export type ListNodesResponse = Message<"kpng.inspect.v1.ListNodesResponse"> & {
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 12);
+  messageDesc(file_kpng_inspect_v1_inspect, 11);
 
 /**
  * Selection of nodes.
@@ -611,7 +569,7 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
  * Use `create(WatchNodesRequestSchema)` to create a new message.
  */
 export const WatchNodesRequestSchema: GenMessage<WatchNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 13);
+  messageDesc(file_kpng_inspect_v1_inspect, 12);
 
 /**
  * Created, changed and deleted nodes, and nodes that no longer match.
@@ -653,7 +611,7 @@ export type WatchNodesResponse = Message<"kpng.inspect.v1.WatchNodesResponse"> &
  * Use `create(WatchNodesResponseSchema)` to create a new message.
  */
 export const WatchNodesResponseSchema: GenMessage<WatchNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 14);
+  messageDesc(file_kpng_inspect_v1_inspect, 13);
 
 /**
  * Selection of streams.
@@ -695,7 +653,7 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
  * Use `create(ListSubscribersRequestSchema)` to create a new message.
  */
 export const ListSubscribersRequestSchema: GenMessage<ListSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 15);
+  messageDesc(file_kpng_inspect_v1_inspect, 14);
 
 /**
  * Page of streams.
@@ -730,7 +688,7 @@ export type ListSubscribersResponse = Message<"kpng.inspect.v1.ListSubscribersRe
  * Use `create(ListSubscribersResponseSchema)` to create a new message.
  */
 export const ListSubscribersResponseSchema: GenMessage<ListSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 16);
+  messageDesc(file_kpng_inspect_v1_inspect, 15);
 
 /**
  * Selection of streams.
@@ -758,7 +716,7 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
  * Use `create(WatchSubscribersRequestSchema)` to create a new message.
  */
 export const WatchSubscribersRequestSchema: GenMessage<WatchSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 17);
+  messageDesc(file_kpng_inspect_v1_inspect, 16);
 
 /**
  * Started, changed and ended streams, and streams that no longer match.
@@ -800,7 +758,7 @@ export type WatchSubscribersResponse = Message<"kpng.inspect.v1.WatchSubscribers
  * Use `create(WatchSubscribersResponseSchema)` to create a new message.
  */
 export const WatchSubscribersResponseSchema: GenMessage<WatchSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 18);
+  messageDesc(file_kpng_inspect_v1_inspect, 17);
 
 /**
  * Selection of changes.
@@ -842,7 +800,7 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
  * Use `create(ListChangesRequestSchema)` to create a new message.
  */
 export const ListChangesRequestSchema: GenMessage<ListChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 19);
+  messageDesc(file_kpng_inspect_v1_inspect, 18);
 
 /**
  * Page of changes.
@@ -877,7 +835,7 @@ export type ListChangesResponse = Message<"kpng.inspect.v1.ListChangesResponse">
  * Use `create(ListChangesResponseSchema)` to create a new message.
  */
 export const ListChangesResponseSchema: GenMessage<ListChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 20);
+  messageDesc(file_kpng_inspect_v1_inspect, 19);
 
 /**
  * Selection of changes.
@@ -905,7 +863,7 @@ export type WatchChangesRequest = Message<"kpng.inspect.v1.WatchChangesRequest">
  * Use `create(WatchChangesRequestSchema)` to create a new message.
  */
 export const WatchChangesRequestSchema: GenMessage<WatchChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 21);
+  messageDesc(file_kpng_inspect_v1_inspect, 20);
 
 /**
  * New changes, and changes with new counts.
@@ -940,7 +898,7 @@ export type WatchChangesResponse = Message<"kpng.inspect.v1.WatchChangesResponse
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export const WatchChangesResponseSchema: GenMessage<WatchChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 22);
+  messageDesc(file_kpng_inspect_v1_inspect, 21);
 
 /**
  * Selection of decisions.
@@ -996,7 +954,7 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
  * Use `create(ListNodeEndpointsRequestSchema)` to create a new message.
  */
 export const ListNodeEndpointsRequestSchema: GenMessage<ListNodeEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 23);
+  messageDesc(file_kpng_inspect_v1_inspect, 22);
 
 /**
  * Page of decisions.
@@ -1038,7 +996,7 @@ export type ListNodeEndpointsResponse = Message<"kpng.inspect.v1.ListNodeEndpoin
  * Use `create(ListNodeEndpointsResponseSchema)` to create a new message.
  */
 export const ListNodeEndpointsResponseSchema: GenMessage<ListNodeEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 24);
+  messageDesc(file_kpng_inspect_v1_inspect, 23);
 
 /**
  * A packet that reaches a node.
@@ -1108,7 +1066,7 @@ export type ExplainRequest = Message<"kpng.inspect.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 25);
+  messageDesc(file_kpng_inspect_v1_inspect, 24);
 
 /**
  * Path of a packet.
@@ -1221,7 +1179,7 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 26);
+  messageDesc(file_kpng_inspect_v1_inspect, 25);
 
 /**
  * Selection of findings.
@@ -1249,7 +1207,7 @@ export type ListFindingsRequest = Message<"kpng.inspect.v1.ListFindingsRequest">
  * Use `create(ListFindingsRequestSchema)` to create a new message.
  */
 export const ListFindingsRequestSchema: GenMessage<ListFindingsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 27);
+  messageDesc(file_kpng_inspect_v1_inspect, 26);
 
 /**
  * Findings.
@@ -1291,7 +1249,7 @@ export type ListFindingsResponse = Message<"kpng.inspect.v1.ListFindingsResponse
  * Use `create(ListFindingsResponseSchema)` to create a new message.
  */
 export const ListFindingsResponseSchema: GenMessage<ListFindingsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 28);
+  messageDesc(file_kpng_inspect_v1_inspect, 27);
 
 /**
  * Inspects the cluster, its nodes and its changes.
@@ -1303,7 +1261,7 @@ export const ListFindingsResponseSchema: GenMessage<ListFindingsResponse> = /*@_
  */
 export const InspectService: GenService<{
   /**
-   * Returns counts of the watcher's objects and of the progress of its subscribers.
+   * Returns counts of the watcher's objects.
    *
    * @generated from rpc kpng.inspect.v1.InspectService.GetStatus
    */
