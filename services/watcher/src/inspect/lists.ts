@@ -9,12 +9,11 @@ import { countObjects } from "../store/snapshot.ts";
 import { type ProxyNames, readNodeName, readProxyName, syncedSnapshot } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import { choosingNode } from "../view/service-view.ts";
-import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRows, selectKeys, serviceRows } from "./cluster-rows.ts";
 import { decisionRow, explainService } from "./explain-service.ts";
 import { type Findings, selectFindings } from "./findings.ts";
 import { matchesSubscriber, nodeRows, subscriberRow } from "./progress-rows.ts";
-import type { RecentChanges } from "./recent-changes.ts";
+import { changeRow, matchesChange, type RecentChanges } from "./recent-changes.ts";
 
 export interface InspectContext {
   readonly subscribers: Subscribers;

@@ -7,8 +7,7 @@ import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { type Subscriber, Subscribers } from "../stream/session/subscribers.ts";
-import { changeRow, Distribution } from "./change-record.ts";
-import { RecentChanges } from "./recent-changes.ts";
+import { changeRow, Distribution, RecentChanges } from "./recent-changes.ts";
 
 let nowMs: number;
 let store: Store;

@@ -17,10 +17,10 @@ import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { leaveKey } from "../stream/serve/connect-handler.ts";
 import type { Scheduler } from "../stream/session/scheduler.ts";
-import { changeRow, matchesChange } from "./change-record.ts";
 import { endpointRowKey, endpointRows, matchesService, type ServiceFilter, serviceRows } from "./cluster-rows.ts";
 import type { InspectContext } from "./lists.ts";
 import { matchesSubscriber, nodeRows, subscriberRow } from "./progress-rows.ts";
+import { changeRow, matchesChange } from "./recent-changes.ts";
 
 /**
  * Streaming methods of InspectService: each sends all rows, then changed and deleted rows. Rows of Services and
