@@ -87,7 +87,7 @@ export class TokenChecker {
     if (token !== undefined) {
       const isDue = token.reviewAtMs <= this.#now() && !this.#checking.has(key);
       // The call does not wait: while the API server hangs, the reviews of all nodes would take hours.
-      if (isDue) void this.#run(key, this.#repeatedReviews, () => this.#reviewAgain(key, text, token));
+      if (isDue) void this.#startReview(key, text, address, token);
       return { kind: "accepted", rights: token.rights };
     }
     const problem = this.#refused.get(key);
@@ -96,12 +96,13 @@ export class TokenChecker {
     if (earlier !== undefined) return earlier;
     const claimProblem = this.#claimProblem(text, address);
     if (claimProblem !== undefined) return this.#logged({ kind: "refused", problem: claimProblem });
-    return this.#run(key, this.#firstReviews, () => this.#reviewNew(key, text, address));
+    return this.#startReview(key, text, address);
   }
 
-  #run(key: string, reviews: ReviewQueue, review: () => Promise<CheckedToken>): Promise<CheckedToken> {
+  #startReview(key: string, text: string, address: string, accepted?: AcceptedToken): Promise<CheckedToken> {
+    const reviews = accepted === undefined ? this.#firstReviews : this.#repeatedReviews;
     const checking = reviews
-      .run(review)
+      .run(() => this.#reviewToken(key, text, address, accepted))
       .then((result) => this.#logged(result))
       .finally(() => this.#checking.delete(key));
     this.#checking.set(key, checking);
@@ -115,12 +116,9 @@ export class TokenChecker {
   follow(text: string, address: string | undefined, call: Closable): AbortSignal {
     const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
     const ended = new AbortController();
+    // It may emit no event.
+    if (call.closed) return ended.signal;
     const check = async (): Promise<void> => {
-      // A call that was closed before `follow` was called emits no event.
-      if (call.closed) {
-        clearInterval(timer);
-        return;
-      }
       const result = await this.check(text, address);
       if (result.kind === "accepted" || result.problem.code !== Code.Unauthenticated) return;
       clearInterval(timer);
@@ -152,24 +150,33 @@ export class TokenChecker {
     return isMany ? unavailable(`too many new tokens of ${identity} in the last minute`) : undefined;
   }
 
-  async #reviewNew(key: string, text: string, address: string): Promise<CheckedToken> {
-    const problem = this.#claimProblem(text, address);
-    if (problem !== undefined) return { kind: "refused", problem };
-    const review = await this.#review(text, this.#firstReviews);
+  /** Reviews a new or an accepted token. An accepted one stays accepted if the API server cannot decide. */
+  async #reviewToken(key: string, text: string, address: string, accepted?: AcceptedToken): Promise<CheckedToken> {
+    const isNew = accepted === undefined;
+    const claimProblem = isNew ? this.#claimProblem(text, address) : undefined;
+    if (claimProblem !== undefined) return { kind: "refused", problem: claimProblem };
+    const review = await this.#review(text, isNew ? this.#firstReviews : this.#repeatedReviews);
     switch (review.kind) {
       case "valid": {
         const rights = rightsOfToken(review, this.#options.accounts);
-        this.#count(rights.identity);
+        if (isNew) this.#count(rights.identity);
         const expiresAtMs = claimsOf(text)?.expiresAtMs ?? 0;
         this.#accepted.set(key, { rights, expiresAtMs, reviewAtMs: this.#nextReviewMs() });
         return { kind: "accepted", rights };
       }
       case "invalid": {
-        this.#count(`address ${address}`);
-        return this.#refuse(key, review.reason);
+        if (isNew) this.#count(`address ${address}`);
+        const problem = unauthenticated(`the API server refused the token: ${review.reason}`);
+        this.#accepted.delete(key);
+        this.#refused.set(key, problem);
+        return { kind: "refused", problem };
       }
       default: {
         this.#logFailure(review);
+        if (accepted !== undefined) {
+          accepted.reviewAtMs = this.#now() + (this.#options.retryMs ?? standardRetryMs);
+          return { kind: "accepted", rights: accepted.rights };
+        }
         const reason =
           review.kind === "forbidden"
             ? `the watcher may not create TokenReviews: ${review.reason}`
@@ -177,25 +184,6 @@ export class TokenChecker {
         return { kind: "refused", problem: unavailable(reason) };
       }
     }
-  }
-
-  /** Reviews a known token. The token stays accepted if the API server cannot decide. */
-  async #reviewAgain(key: string, text: string, token: AcceptedToken): Promise<CheckedToken> {
-    const { retryMs = standardRetryMs } = this.#options;
-    const review = await this.#review(text, this.#repeatedReviews);
-    if (review.kind === "invalid") {
-      this.#accepted.delete(key);
-      return this.#refuse(key, review.reason);
-    }
-    if (review.kind !== "valid") this.#logFailure(review);
-    token.reviewAtMs = review.kind === "valid" ? this.#nextReviewMs() : this.#now() + retryMs;
-    return { kind: "accepted", rights: token.rights };
-  }
-
-  #refuse(key: string, reason: string): CheckedToken {
-    const problem = unauthenticated(`the API server refused the token: ${reason}`);
-    this.#refused.set(key, problem);
-    return { kind: "refused", problem };
   }
 
   /** Reviews a token, unless one of the same reviews failed less than {@link failedMs} ago. */
