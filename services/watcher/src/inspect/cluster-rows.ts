@@ -27,16 +27,8 @@ export function matchesService(key: string, { namespace, name }: ServiceFilter):
   return (namespace === "" || parts.namespace === namespace) && (name === "" || parts.name === name);
 }
 
-/** Returns the matching keys after `after`, sorted. O(keys), or O(1) if namespace and name are given. */
-export function selectKeys(
-  map: Pick<ShardedMap<unknown>, "keys" | "get">,
-  filter: ServiceFilter,
-  after: string,
-): readonly string[] {
-  if (filter.namespace !== "" && filter.name !== "") {
-    const key = `${filter.namespace}/${filter.name}`;
-    return key > after && map.get(key) !== undefined ? [key] : [];
-  }
+/** Returns the matching keys after `after`, sorted. */
+export function selectKeys(map: ShardedMap<unknown>, filter: ServiceFilter, after: string): readonly string[] {
   return [...map.keys()].filter((key) => key > after && matchesService(key, filter)).sort(compareText);
 }
 

@@ -61,12 +61,7 @@ function describe({ origin, before, next, instance }: Update): SpanAttributes {
 }
 
 function firstOf<T>(values: Iterable<T>): readonly T[] {
-  const first = new Set<T>();
-  for (const value of values) {
-    if (first.size === maxNamed) break;
-    first.add(value);
-  }
-  return [...first];
+  return [...new Set(Iterator.from(values).take(maxNamed))];
 }
 
 /**
