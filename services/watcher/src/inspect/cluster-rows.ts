@@ -10,16 +10,14 @@ import {
   ServiceSchema,
   TrafficPolicy as TrafficPolicyMessage,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import type { ListEndpointsRequest, ListServicesRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type Protocol, type ServiceKey, splitServiceKey, type TrafficPolicy } from "@kpng/model/service.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { isDraining } from "../view/choose-endpoints.ts";
 
 /** Filter for Services; "" matches all. */
-export interface ServiceFilter {
-  readonly namespace: string;
-  readonly name: string;
-}
+export type ServiceFilter = Pick<ListServicesRequest, "namespace" | "name">;
 
 /** True if a key of the form `namespace/name` matches the filter. */
 export function matchesService(key: string, { namespace, name }: ServiceFilter): boolean {
@@ -92,7 +90,7 @@ export function countEndpoints(slices: readonly EndpointSlice[]) {
 export function* endpointRows(
   snapshot: Snapshot,
   key: string,
-  { node, endpoint: text }: EndpointFilter,
+  { node, endpoint: text }: Pick<ListEndpointsRequest, "node" | "endpoint">,
 ): Iterable<EndpointMessage> {
   for (const slice of slicesOf(snapshot, key as ServiceKey)) {
     for (const endpoint of slice.endpoints) {
@@ -102,13 +100,6 @@ export function* endpointRows(
         yield endpointRow(slice, endpoint);
     }
   }
-}
-
-/** Filter of the methods that list or watch endpoints; "" matches all. */
-interface EndpointFilter {
-  readonly node: string;
-  /** An address or a pod name. */
-  readonly endpoint: string;
 }
 
 /** Key of an endpoint row in a watch. *Shape:* `namespace/service/slice/address`. */

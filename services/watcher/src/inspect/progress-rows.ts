@@ -1,6 +1,7 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import { type Node as NodeMessage, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import type { ListSubscribersRequest } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import {
   ApplyState,
   type ApplyTimingsSchema,
@@ -72,11 +73,7 @@ export function timingsMessage({
 }
 
 /** Filter for subscribers and nodes; default values match all. */
-interface ProgressFilter {
-  /** Name of the node. */
-  readonly node: string;
-  readonly states: readonly ApplyState[];
-}
+type ProgressFilter = Pick<ListSubscribersRequest, "node" | "states">;
 
 export function matchesSubscriber(subscriber: Subscriber, filter: ProgressFilter, newest: number): boolean {
   return matches(subscriber.nodeName, stateOf(subscriber, newest), filter);
