@@ -44,7 +44,7 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
     const store = new Store();
     store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
     const tls = hasTls ? { tls: readServerTls("", { ...files.server, ca: files.ca }) } : {};
-    const server = await serveStore(store, { keepalive: { intervalMs: 200 }, drainMs: 0, ...tls });
+    const server = await serveStore(store, { pingMs: 200, drainMs: 0, ...tls });
     const network = relay(0, server.address);
     await once(network, "listening");
     const api = `localhost:${portOf(network)}`;

@@ -149,7 +149,7 @@ describe("the server ends", () => {
     connectionStart,
     ...[1, 3, 5].map((id) => encodeFrame(frameType.headers, flagEndHeaders, id, headers)),
   ]).toString("latin1");
-  const noPong = { keepalive: { intervalMs: 20, timeoutMs: 40 } };
+  const noPong = { pingMs: 20, pongMs: 40 };
   test.each([
     { name: "a connection that answers no ping and sends nothing", options: noPong, bytes: preface, reason: "silent" },
     { name: "half an HTTP/2 preface", options: { idleMs: 60 }, bytes: "PRI * HTT", reason: undefined },
@@ -166,7 +166,7 @@ describe("the server ends", () => {
   });
 
   test("no connection that sends other data without answering a ping, because the reply may be queued", async () => {
-    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 100 } });
+    await watched.serve({ pingMs: 20, pongMs: 100 });
     const socket = connectTcp(watched.socketAddress);
     socket.write(preface, "latin1");
     socket.resume();
@@ -190,7 +190,7 @@ describe("the server ends", () => {
 });
 
 test("a server whose event loop was blocked keeps a connection whose reply to a ping arrived meanwhile", async () => {
-  await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
+  await watched.serve({ pingMs: 20, pongMs: 400 });
   // In another process, so that it continues while the server is blocked.
   const client = spawn(process.execPath, [
     "-e",

@@ -8,7 +8,10 @@ import type { Rights } from "../identity/rights.ts";
 import { Rate, type Refusals } from "./limits.ts";
 
 export interface ConnectionTimes {
-  readonly keepalive?: KeepaliveOptions | undefined;
+  /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
+  readonly pingMs?: number | undefined;
+  /** Maximum wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
+  readonly pongMs?: number | undefined;
   /** Time after which a connection without a call, whose request must have arrived, is closed. Default 90 000. */
   readonly idleMs?: number | undefined;
   /** Age at which a client is asked to reconnect, ± 10 % at random; 0 for never. Default 1 800 000. */
@@ -21,21 +24,12 @@ export interface ConnectionTimes {
   readonly drainMs?: number | undefined;
 }
 
-interface KeepaliveOptions {
-  /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
-  readonly intervalMs?: number | undefined;
-  /** Maximum wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
-  readonly timeoutMs?: number | undefined;
-}
-
 export const standardPingMs = 30_000;
 
 const endReasons = ["age", "drain", "idle", "silent", "stale"] as const;
 
 /** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
 type EndReason = (typeof endReasons)[number];
-
-const standardTimeoutMs = 20_000;
 
 /**
  * Number of calls that a connection may begin in a burst, and per second after that. Each page of a list is a call, and
@@ -118,9 +112,8 @@ export class Connections {
   #isDraining = false;
 
   constructor(times: ConnectionTimes, log: Log, registry: Registry, refusals: Refusals) {
-    const { keepalive = {}, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
-    const { intervalMs, timeoutMs } = keepalive;
-    const all = [intervalMs, timeoutMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
+    const { pingMs, pongMs, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = times;
+    const all = [pingMs, pongMs, idleMs, maxAgeMs || undefined, ageIntervalMs, writeTimeoutMs];
     // Tests use shorter times; even the shortest must last at least four ticks.
     this.#tickMs = Math.max(5, Math.min(1_000, ...all.map((ms = 4_000) => ms / 4)));
     this.#times = times;
@@ -148,11 +141,10 @@ export class Connections {
       else this.#log.debug("session failed", { reason });
     });
     const connection = new Connection(session, rights, isMovable, this.#nowMs);
-    const { maxAgeMs = 1_800_000, keepalive = {} } = this.#times;
-    const { intervalMs = standardPingMs } = keepalive;
+    const { maxAgeMs = 1_800_000, pingMs = standardPingMs } = this.#times;
     // The first delay is random, so that thousands of clients that connected in the same second are not pinged
     // together.
-    connection.pingAtMs = this.#nowMs + intervalMs * (0.5 + Math.random() / 2);
+    connection.pingAtMs = this.#nowMs + pingMs * (0.5 + Math.random() / 2);
     if (isMovable && maxAgeMs > 0) connection.moveAtMs = this.#nowMs + maxAgeMs * (0.9 + 0.2 * Math.random());
     this.#open.add(connection);
     this.#bySession.set(session, connection);
@@ -282,15 +274,15 @@ export class Connections {
    */
   #checkLife(connection: Connection): void {
     const { session } = connection;
-    const { intervalMs = standardPingMs, timeoutMs = standardTimeoutMs } = this.#times.keepalive ?? {};
+    const { pingMs = standardPingMs, pongMs = 20_000 } = this.#times;
     const { bytesRead = connection.bytesRead } = session.socket ?? {};
     if (bytesRead !== connection.bytesRead) {
       connection.bytesRead = bytesRead;
       connection.heardAtMs = this.#nowMs;
     }
-    if (this.#nowMs - connection.heardAtMs >= intervalMs + timeoutMs) this.#end(connection, "silent");
+    if (this.#nowMs - connection.heardAtMs >= pingMs + pongMs) this.#end(connection, "silent");
     else if (this.#nowMs >= connection.pingAtMs) {
-      connection.pingAtMs = this.#nowMs + intervalMs;
+      connection.pingAtMs = this.#nowMs + pingMs;
       session.ping(() => undefined);
     }
   }

@@ -19,7 +19,7 @@ let good: RawWatch;
 /** A well-behaved client is connected all the time, and must still be served after the attack. */
 beforeEach(async () => {
   watched = new WatchedServer();
-  await watched.serve({ drainMs: 0, keepalive: { intervalMs: 50, timeoutMs: 500 } });
+  await watched.serve({ drainMs: 0, pingMs: 50, pongMs: 500 });
   good = await watched.openWatch();
 });
 

@@ -54,8 +54,8 @@ export function makeCallHandler(
   { connections, admission, refusals }: Bounds,
   stop: AbortSignal,
 ): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
-  const { log, tokens, keepalive } = options;
-  const takeWatch = makeGrpcWatch({ ...options, refusals, admission, pingMs: keepalive?.intervalMs ?? standardPingMs });
+  const { log, tokens, pingMs = standardPingMs } = options;
+  const takeWatch = makeGrpcWatch({ ...options, refusals, admission, pingMs });
   const route = makeConnectHandler({
     log,
     routes: makeRoutes({ ...options, refusals }, stop),
