@@ -1,6 +1,6 @@
 import { constants, type Http2Session, type ServerHttp2Stream } from "node:http2";
 import type { DropArgument, Server } from "node:net";
-import type { Rights } from "../identity/rights.ts";
+import { hasAnyRight, type Rights } from "../identity/rights.ts";
 import type { RefusalReason, Refusals, resolveLimits } from "./limits.ts";
 
 /**
@@ -16,10 +16,10 @@ import type { RefusalReason, Refusals, resolveLimits } from "./limits.ts";
  */
 export type CallClass = "nodes" | "people" | "open" | "probes" | "unproven";
 
-export function classOf(url: string | undefined, { nodes, hasState, hasInspection }: Rights): CallClass {
+export function classOf(url: string | undefined, rights: Rights): CallClass {
   const [, service = "", name] = /^\/([^/?]+)\/([^/?]*)/.exec(url ?? "") ?? [];
   if (service === "grpc.health.v1.Health") return name === "Watch" ? "open" : "probes";
-  if (nodes !== "all" && nodes.size === 0 && !hasState && !hasInspection) return "open";
+  if (!hasAnyRight(rights)) return "open";
   return /^(localv1\.Sets|globalv1\.Sets|kpng\.position\.v1\.PositionService)$/.test(service) ? "nodes" : "people";
 }
 

@@ -190,7 +190,7 @@ export function checkNodeRight(rights: Rights, nodeName: string): void {
   throw refusal(rights, `read the view of node "${nodeName}"`);
 }
 
-function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
+export function hasAnyRight({ nodes, hasState, hasInspection }: Rights): boolean {
   return nodes === "all" || nodes.size > 0 || hasState || hasInspection;
 }
 
