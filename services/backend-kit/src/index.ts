@@ -41,14 +41,10 @@ export { backendOptions, connectionOptions, followOptions, readFollowOptions } f
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend/backend-task.ts";
 export {
   type CallbacksFromOptions,
-  type PreparedBackend,
-  type ProcessParts,
-  prepareBackend,
   type RunBackendOptions,
   runBackend,
   runBackendCommand,
 } from "./backend/run-backend.ts";
-export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
 export { readStateFolder, stateOptions } from "./disk/view-keeper.ts";
 export { type ProgramEnd, type ProgramOptions, runProgram } from "./exec/run-program.ts";

@@ -51,7 +51,7 @@ export function makePrograms(): readonly Command[] {
   const backends = builtInBackends.map((backend) => {
     const program = new Command(`kpng-${backend.name}`).version("", "-V, --version", "print the version");
     addOptions(program, [...backend.options, ...backendOptions]);
-    if (backend.proxyMode !== undefined) acceptConfigFile(program, { proxyMode: backend.proxyMode, log });
+    if (backend.proxyMode !== undefined) acceptConfigFile(program, backend.proxyMode, log);
     return program;
   });
   return [makeKpng(AbortSignal.abort()), ...backends];

@@ -9,7 +9,7 @@ import type { ProxyHealth } from "../observe/proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
- * Parts and settings of the process that a backend runs in. A process of its own (`prepareBackend`) or one with a
+ * Parts and settings of the process that a backend runs in. A process of its own (`serveBackend`) or one with a
  * watcher (`kpng … to-local`) creates the context and passes it to `BackendCommand.makeTask`; the backend passes it on
  * to `backendTask`.
  */

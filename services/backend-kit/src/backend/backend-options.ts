@@ -88,7 +88,7 @@ export const followOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** All options shared by backends that run in their own process; `prepareBackend` parses them. */
+/** All options shared by backends that run in their own process. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
   ...clientOptions("the connection to the watcher"),

@@ -1,16 +1,15 @@
 import { readdirSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
-import { Health } from "@kpng/process/health/health.ts";
-import { createLog } from "@kpng/process/log.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
-import { Registry } from "prom-client";
+import { aborted } from "@kpng/process/wait.ts";
 import { beforeEach, expect, test } from "vitest";
-import { freePort } from "../../../../test/cluster/ports.ts";
+import { freePort, listen } from "../../../../test/cluster/ports.ts";
 import { inTurn, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { putService, reset, sync } from "../testing/ops.ts";
 import { type Program, startProgram } from "../testing/program.ts";
 import type { BackendCommand, BackendContext } from "./backend-command.ts";
-import { prepareBackend } from "./run-backend.ts";
+import { serveBackend } from "./run-backend.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -107,36 +106,27 @@ test("a proxy serves health at its port on loopback, and works without health if
   await end(none);
 }, 60_000);
 
-const options = {
-  api: "unix:///run/kpng/watcher.sock",
-  healthzBindAddress: "127.0.0.1:10272",
-  metricsBindAddress: "127.0.0.1:10273",
-  inspectSocket: "/run/kpng/inspect.sock",
-};
-
-/** Returns the number of servers beside a backend, and the inspection socket that it was given. */
-function prepared(exitStatusIsResult: boolean): {
-  readonly servers: number;
-  readonly inspectSocket: string | undefined;
-} {
-  let given: BackendContext | undefined;
+test.each([
+  { exitStatusIsResult: false, ends: "[LISTEN_FAILED]" },
+  { exitStatusIsResult: true, ends: "done" },
+])("addresses and sockets of a running backend are left to it: $exitStatusIsResult", async (given) => {
+  const taken = createServer();
+  let context: BackendContext | undefined;
   const backend: BackendCommand = {
     name: "test",
     description: "",
     options: [],
     examples: "",
-    exitStatusIsResult: () => exitStatusIsResult,
-    makeTask: (_options, context) => {
-      given = context;
-      return { name: "test", run: () => Promise.resolve() };
+    exitStatusIsResult: () => given.exitStatusIsResult,
+    makeTask: (_options, parts) => {
+      context = parts;
+      return { name: "test", run: (signal) => (given.exitStatusIsResult ? Promise.resolve() : aborted(signal)) };
     },
   };
-  const parts = { log: createLog(), health: new Health(), metrics: new Registry() };
-  const { companionTasks } = prepareBackend(backend, options, parts);
-  return { servers: companionTasks.length, inspectSocket: given?.inspectSocket };
-}
-
-test("a backend serves health and metrics, and inspection, unless the exit status of the run is its result", () => {
-  expect(prepared(false)).toEqual({ servers: 2, inspectSocket: "/run/kpng/inspect.sock" });
-  expect(prepared(true)).toEqual({ servers: 0, inspectSocket: undefined });
+  const healthzBindAddress = `127.0.0.1:${await listen(taken)}`;
+  const options = { api: "unix:///run/kpng.sock", healthzBindAddress, inspectSocket: "/run/inspect.sock" };
+  const run = serveBackend(backend, options, AbortSignal.timeout(20_000));
+  expect(await run.then(() => "done", String)).toContain(given.ends);
+  taken.close();
+  expect(context?.inspectSocket).toBe(given.exitStatusIsResult ? undefined : options.inspectSocket);
 });

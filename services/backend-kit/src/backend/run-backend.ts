@@ -1,5 +1,5 @@
 import { families } from "@kpng/model/address.ts";
-import { type ReadTls, type ReadToken, readCredentials } from "@kpng/process/credential-files.ts";
+import { readCredentials } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { createLog, type Log, type LogLevel, reasonOf } from "@kpng/process/log.ts";
@@ -9,7 +9,6 @@ import { formatVersion, reportsByExitStatus, runProcess } from "@kpng/process/ru
 import type { Task } from "@kpng/process/task.ts";
 import { runWithMain } from "@kpng/process/task.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
-import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
@@ -18,7 +17,7 @@ import { acceptConfigFile } from "../config/config-file.ts";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
 import { ProxyHealth, proxyObserveTasks } from "../observe/proxy-health.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
-import type { BackendCommand } from "./backend-command.ts";
+import type { BackendCommand, BackendContext } from "./backend-command.ts";
 import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 
@@ -88,7 +87,7 @@ export function runBackendCommand(
     const { proxyMode, exitStatusIsResult } = backend;
     // Before the hook of --config, so that an invalid file exits with 2, a failure, and not with 1, a difference.
     if (exitStatusIsResult !== undefined) reportsByExitStatus(command, exitStatusIsResult);
-    if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
+    if (proxyMode !== undefined) acceptConfigFile(command, proxyMode, createLog());
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
     command.configureOutput({
       outputError: (text, write) => {
@@ -102,57 +101,42 @@ export function runBackendCommand(
 }
 
 /**
- * Runs a backend with the parsed values of `backendOptions` and of its own options, until it ends or `signal` aborts.
+ * Runs a backend with the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own
+ * options, until it ends or `signal` aborts. Errors: BAD_OPTION, and those of its tasks.
  */
 export async function serveBackend(
   backend: BackendCommand,
   options: ParsedOptions,
   signal: AbortSignal,
 ): Promise<void> {
+  keepYoungGenerationSmall();
+  growOldGenerationByHalf();
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();
-  const credentials = readCredentials(options);
+  // A service proxy answers health probes as kube-proxy does; other backends answer with the health of the process.
+  const proxyHealth = backend.proxyMode === undefined ? undefined : new ProxyHealth({ families });
+  const exitStatusIsResult = backend.exitStatusIsResult?.(options) === true;
+  const follow = readFollowOptions(options);
+  const api = String(options.api);
+  const transport = dialWatchers({ ...readCredentials(options), api, maxMessageBytes: follow.maxMessageBytes, log });
   const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
   await withTracing(traced, log, async (tracing) => {
-    const { main, companionTasks } = prepareBackend(backend, options, {
-      log,
-      health,
-      metrics,
-      tracing,
-      ...credentials,
-    });
-    await runWithMain(main, companionTasks, signal);
+    const parts = { log, health, metrics, proxyHealth };
+    // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which already uses these
+    // addresses and this socket.
+    const inspectSocket = exitStatusIsResult ? undefined : follow.inspectSocket;
+    const main = backend.makeTask(options, { ...parts, ...follow, tracing, watcher: api, transport, inspectSocket });
+    await runWithMain(main, exitStatusIsResult ? [] : statusTasks(backend, options, parts), signal);
   });
 }
 
-/** Parts of a process that exist before its backend. */
-export interface ProcessParts {
-  readonly log: Log;
-  readonly health: Health;
-  readonly metrics: Registry;
-  readonly tracing?: Tracing | undefined;
-  readonly tls?: ReadTls | undefined;
-  readonly token?: ReadToken | undefined;
-}
-
-/** A backend that follows watchers over the network, to run with `runWithMain`. */
-export interface PreparedBackend {
-  readonly main: Task;
-  /** Servers for health and metrics, which end with the main task. */
-  readonly companionTasks: readonly Task[];
-}
-
-/**
- * Creates a backend and everything around it (connection to the watchers, health, metrics) from the parsed values of
- * `connectionOptions`, `followOptions`, `statusServerOptions` and its own options.
- *
- * Errors: BAD_OPTION.
- */
-export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
-  keepYoungGenerationSmall();
-  growOldGenerationByHalf();
-  const { log, health, metrics, tracing, tls, token } = parts;
+/** Returns the servers for health and metrics. */
+function statusTasks(
+  backend: BackendCommand,
+  options: ParsedOptions,
+  { proxyHealth, ...parts }: Pick<BackendContext, "log" | "health" | "metrics" | "proxyHealth">,
+): readonly Task[] {
   const mode = backend.proxyMode;
   const healthPort = options.once === true ? undefined : backend.healthPort?.(options);
   const given = textOption(options, "healthzBindAddress");
@@ -161,27 +145,13 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     healthzBindAddress: (hasDefault ? `127.0.0.1:${healthPort}` : given) || undefined,
     metricsBindAddress: textOption(options, "metricsBindAddress") || undefined,
   };
-  // A service proxy answers health probes as kube-proxy does; other backends answer with the health of the process.
-  const proxyHealth = mode === undefined ? undefined : new ProxyHealth({ families });
   const tasks =
     mode === undefined || proxyHealth === undefined
-      ? statusServerTasks(addresses, { health, metrics })
-      : proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode });
-  const exitStatusIsResult = backend.exitStatusIsResult?.(options) === true;
-  const api = String(options.api);
-  const follow = readFollowOptions(options);
-  const context = {
-    ...{ log, health, metrics, tracing, proxyHealth, watcher: api },
-    ...follow,
-    transport: dialWatchers({ api, tls, token, maxMessageBytes: follow.maxMessageBytes, log }),
-    inspectSocket: exitStatusIsResult ? undefined : follow.inspectSocket,
-  };
-  // `kubectl exec … -- kpng-nft --diff` inherits the environment of the running backend, which already uses these
-  // addresses and this socket.
+      ? statusServerTasks(addresses, parts)
+      : proxyObserveTasks(addresses, { ...parts, proxyHealth, mode });
   const isUnasked = hasDefault && addresses.healthzBindAddress !== addresses.metricsBindAddress;
   // The task for health is the first one.
-  const companions = tasks.map((task, index) => (isUnasked && index === 0 ? withoutFailure(task, log) : task));
-  return { main: backend.makeTask(options, context), companionTasks: exitStatusIsResult ? [] : companions };
+  return tasks.map((task, index) => (isUnasked && index === 0 ? withoutFailure(task, parts.log) : task));
 }
 
 /**

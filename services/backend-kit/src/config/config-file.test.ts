@@ -41,7 +41,7 @@ interface Outcome {
 async function run(path: string, args: readonly string[] = [], proxyMode = "iptables"): Promise<Outcome> {
   const { log, lines } = createReadableLog();
   const command = addOptions(new Command(), options);
-  acceptConfigFile(command, { proxyMode, log });
+  acceptConfigFile(command, proxyMode, log);
   let values: Readonly<Record<string, unknown>> = {};
   command.action((parsed: Readonly<Record<string, unknown>>) => {
     values = parsed;

@@ -5,13 +5,6 @@ import { addOptions } from "@kpng/process/options.ts";
 import type { Command, Option } from "commander";
 import { BackendError } from "../types/backend-error.ts";
 
-/** Options of {@link acceptConfigFile}. */
-export interface ConfigFileOptions {
-  /** Mode of the backend, e.g. "iptables". */
-  readonly proxyMode: string;
-  readonly log: Log;
-}
-
 /**
  * The option that each field of KubeProxyConfiguration sets, keyed by the path of the field. For the fields in {@link
  * optionalFields}, `0` and `false` are values; for all others they count as absent, as in the API.
@@ -83,7 +76,7 @@ const standardPorts: ReadonlyMap<string, number> = new Map([
  * without an option are logged and ignored, as kube-proxy does with unknown fields. Zero values count as absent,
  * because the file that kubeadm writes contains every field.
  */
-export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFileOptions): void {
+export function acceptConfigFile(command: Command, proxyMode: string, log: Log): void {
   addOptions(command, [
     {
       flags: "--config <file>",
