@@ -12,7 +12,7 @@ test("every kernel setting that kpng changes has a row in docs/reference/kernel-
     return [name, name === "conntrackTcpBeLiberal" ? true : 1_000] as const;
   });
   const names = desiredSettings(Object.fromEntries(options), 1).map(({ name }) => name);
-  expect(names).toHaveLength(6);
+  expect(names).toHaveLength(7);
   const ofIpvs = desiredSysctls({ isStrictArp: true });
   for (const [name, value] of ofIpvs) expect(text).toContain(`\`${name}\` = ${value}`);
   for (const name of [...names, routeLocalnet, conntrackLiberal]) expect(text).toContain(`\`${name}\``);

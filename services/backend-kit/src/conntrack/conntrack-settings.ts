@@ -56,11 +56,11 @@ export const conntrackOptions: readonly OptionSpec[] = [
 
 /** Value that a kernel setting should have. */
 interface KernelSetting {
-  /** *Shape:* `net/netfilter/nf_conntrack_max`. */
+  /** *Shape:* `net/netfilter/nf_conntrack_max`, or an absolute path. */
   readonly name: string;
   readonly value: number;
   /** True if a larger value is kept, because other programs on the node share the limit. */
-  readonly isMinimum: boolean;
+  readonly isMinimum?: boolean;
 }
 
 /**
@@ -70,7 +70,8 @@ interface KernelSetting {
 const maxOfAllCpus = 1_048_576;
 
 /**
- * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs.
+ * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. The hash table is
+ * sized at a quarter of the maximum number of flows.
  *
  * *Source:* kube-proxy `conntrack/sysctls.go`.
  */
@@ -79,39 +80,28 @@ export function desiredSettings(options: ParsedOptions, cpuCount: number): reado
   const perCore = Number(options.conntrackMaxPerCore ?? 0);
   const max =
     perCore === 0 ? 0 : Math.max(Math.min(perCore * cpuCount, maxOfAllCpus), Number(options.conntrackMin ?? 0));
-  const values = {
-    nf_conntrack_max: max,
-    nf_conntrack_tcp_timeout_established: seconds("conntrackTcpTimeoutEstablished"),
-    nf_conntrack_tcp_timeout_close_wait: seconds("conntrackTcpTimeoutCloseWait"),
-    nf_conntrack_tcp_be_liberal: options.conntrackTcpBeLiberal === true ? 1 : 0,
-    nf_conntrack_udp_timeout: seconds("conntrackUdpTimeout"),
-    nf_conntrack_udp_timeout_stream: seconds("conntrackUdpTimeoutStream"),
-  };
-  const settings = Object.entries(values).map(([name, value]) => ({
-    name: `net/netfilter/${name}`,
-    value,
-    isMinimum: name === "nf_conntrack_max",
-  }));
+  const folder = "net/netfilter/nf_conntrack_";
+  const hashSize = "/sys/module/nf_conntrack/parameters/hashsize";
+  const settings = [
+    { name: `${folder}max`, value: max, isMinimum: true },
+    { name: hashSize, value: Math.floor(max / 4), isMinimum: true },
+    { name: `${folder}tcp_timeout_established`, value: seconds("conntrackTcpTimeoutEstablished") },
+    { name: `${folder}tcp_timeout_close_wait`, value: seconds("conntrackTcpTimeoutCloseWait") },
+    { name: `${folder}tcp_be_liberal`, value: options.conntrackTcpBeLiberal === true ? 1 : 0 },
+    { name: `${folder}udp_timeout`, value: seconds("conntrackUdpTimeout") },
+    { name: `${folder}udp_timeout_stream`, value: seconds("conntrackUdpTimeoutStream") },
+  ];
   return settings.filter(({ value }) => value > 0);
 }
 
-interface ApplyOptions {
-  readonly sysctls: Sysctls;
-  readonly log: Log;
-  /** Path of the file that holds the size of conntrack's hash table. Default: the parameter of the kernel module. */
-  readonly hashSizePath?: string | undefined;
-}
-
 /**
- * Writes the settings from `desiredSettings` that the kernel does not have yet, and sizes the hash table at a quarter
- * of the maximum number of flows.
+ * Writes the settings from `desiredSettings` that the kernel does not have yet.
  *
  * A setting that cannot be changed (because /proc is read-only, or this is not the initial network namespace) is
  * logged. Services work without it.
  */
-export async function applySettings(settings: readonly KernelSetting[], options: ApplyOptions): Promise<void> {
-  const { sysctls, log, hashSizePath = "/sys/module/nf_conntrack/parameters/hashsize" } = options;
-  const ensure = async (name: string, value: number, isMinimum: boolean): Promise<void> => {
+export async function applySettings(settings: readonly KernelSetting[], sysctls: Sysctls, log: Log): Promise<void> {
+  for (const { name, value, isMinimum } of settings) {
     const path = sysctls.pathOf(name);
     try {
       const before = await sysctls.ensure(name, value, isMinimum);
@@ -119,9 +109,5 @@ export async function applySettings(settings: readonly KernelSetting[], options:
     } catch (error) {
       log.error("kernel setting not changed", { path, value, reason: reasonOf(error) });
     }
-  };
-  for (const { name, value, isMinimum } of settings) {
-    await ensure(name, value, isMinimum);
-    if (name.endsWith("/nf_conntrack_max")) await ensure(hashSizePath, Math.floor(value / 4), true);
   }
 }

@@ -119,6 +119,6 @@ export class AfterCommit {
   async #setConntrackLimits(): Promise<void> {
     const { options, context, host, carriesTraffic } = this.#options;
     if (context.serviceProxyName !== "" || carriesTraffic) return;
-    await applySettings(desiredSettings(options, availableParallelism()), { sysctls: host.sysctls, log: context.log });
+    await applySettings(desiredSettings(options, availableParallelism()), host.sysctls, context.log);
   }
 }
