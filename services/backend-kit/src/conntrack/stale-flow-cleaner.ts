@@ -29,11 +29,6 @@ interface StaleFlowCleanerOptions {
   readonly errorDelayMs: number;
   /** Families for which this node has rules. */
   readonly families: readonly Family[];
-  /**
-   * Sets the limits of the conntrack table. Called once, after rules have been installed and before the first search;
-   * must not reject.
-   */
-  readonly prepare?: (() => Promise<void>) | undefined;
   /** Returns the current listeners of a proxy that carries traffic. Default: none. */
   readonly listeners?: (() => UdpListeners) | undefined;
   /** See `RuleSet`. Default false. */
@@ -53,14 +48,6 @@ interface CleanRequest {
   readonly families: readonly Family[];
 }
 
-/** Result of `StaleFlowCleaner.clean`. */
-type CleanResult =
-  /** The table was not read, because no Service with a UDP port has changed. */
-  | { readonly kind: "not-needed" }
-  | { readonly kind: "cleaned"; readonly deletedCount: number }
-  /** The next call tries again. */
-  | { readonly kind: "failed"; readonly reason: string };
-
 const healthPart = "conntrack";
 
 /**
@@ -79,11 +66,9 @@ export class StaleFlowCleaner {
   readonly #tool: ConntrackTool;
   readonly #metrics: ReturnType<typeof createMetrics>;
   readonly #arrived = new Wakeup();
-  readonly #idled = new Wakeup();
   #pending: CleanRequest | undefined;
   /** View of the newest rules that are installed or about to be. */
   #newest: NodeView | undefined;
-  #isBusy = false;
   /** UDP frontends and Services of the last request's view. */
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
@@ -91,7 +76,6 @@ export class StaleFlowCleaner {
   #gone = new Set<FrontendKey>();
   /** Families whose flows must be examined. */
   readonly #due = new Set<Family>();
-  #lastFailure = "";
 
   constructor(options: StaleFlowCleanerOptions) {
     this.#options = options;
@@ -107,78 +91,60 @@ export class StaleFlowCleaner {
 
   /** Requests a search. Call it when the rules for the view have been installed in the request's families. */
   offer(request: CleanRequest): void {
-    this.#newest ??= request.view;
-    this.#pending = this.#pending === undefined ? request : merge(this.#pending, request);
+    const { changed } = this.#pending ?? request;
+    const isAll = changed === "all" || request.changed === "all";
+    this.#pending = { ...request, changed: isAll ? "all" : changed.union(request.changed) };
     this.#arrived.wake();
   }
 
   /** Searches on request, until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
-    const { health, prepare, errorDelayMs } = this.#options;
+    const { errorDelayMs } = this.#options;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
-    let isPrepared = false;
     while (!signal.aborted) {
       const request = this.#pending;
-      if (request === undefined) {
-        this.#idled.wake();
-        await this.#arrived.wait(signal);
-        continue;
-      }
       this.#pending = undefined;
-      this.#isBusy = true;
-      if (!isPrepared) await prepare?.();
-      isPrepared = true;
-      const result = await this.clean(request, signal);
-      this.#isBusy = false;
-      if (result.kind !== "failed") {
-        backoff.reset();
-        health.setReady(healthPart);
-        continue;
+      if (request === undefined) await this.#arrived.wait(signal);
+      else if (await this.search(request, signal)) backoff.reset();
+      else {
+        await waitMs(backoff.nextMs(), signal);
+        // `changed` can be empty, because `#due` and `#gone` remember what is not yet examined.
+        this.offer({ ...(this.#pending ?? request), changed: new Set() });
       }
-      if (signal.aborted) break;
-      health.set(healthPart, { isHealthy: true, isReady: true, reason: result.reason });
-      this.#idled.wake();
-      await waitMs(backoff.nextMs(), signal);
-      // `changed` can be empty, because `#due` and `#gone` remember what is not yet examined.
-      this.offer({ ...(this.#pending ?? request), changed: new Set() });
     }
-    this.#isBusy = false;
-    this.#idled.wake();
   }
 
-  /** Resolves when no search is running or requested, after a failed search, or when `signal` aborts. */
-  async whenIdle(signal: AbortSignal): Promise<void> {
-    if (this.#isBusy || this.#pending !== undefined) await this.#idled.wait(signal);
-  }
-
-  /** Searches once. Never rejects, because a sync must not fail on account of stale flows. Calls must not overlap. */
-  async clean(request: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
+  /**
+   * Searches once. Returns false if that failed; the next search then includes what this one should have examined. Never
+   * rejects. Calls must not overlap.
+   */
+  async search(request: CleanRequest, signal: AbortSignal): Promise<boolean> {
     const { view, changed, families: inForce } = request;
-    const { families } = this.#options;
+    const { families, health } = this.#options;
     const isConcerned = this.#concernsUdp(view, changed);
-    if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
+    if (!isConcerned && this.#due.size === 0) return true;
     const present = this.#udpFrontends(view);
     const now = new Set([...present.keys()].filter((frontend) => families.includes(familyOfFrontend(frontend))));
     this.#gone = this.#gone.union(this.#present).difference(now);
     this.#present = now;
     this.#udpServices = new Set([...view.services].filter(([, service]) => this.#hasUdp(service)).map(([key]) => key));
     if (isConcerned) for (const family of families) this.#due.add(family);
-    let deletedCount = 0;
     try {
       for (const family of [...this.#due].filter((one) => inForce.includes(one))) {
         const isOfFamily = (frontend: FrontendKey): boolean => familyOfFrontend(frontend) === family;
         const hasFrontends = [...this.#present, ...this.#gone].some(isOfFamily);
-        if (hasFrontends) deletedCount += await this.#cleanFamily(family, request, present, signal);
+        if (hasFrontends) await this.#cleanFamily(family, request, present, signal);
         this.#due.delete(family);
         this.#gone = new Set([...this.#gone].filter((frontend) => !isOfFamily(frontend)));
       }
     } catch (error) {
-      // This process is ending, and its successor examines the whole table when it starts.
-      return signal.aborted ? { kind: "failed", reason: "aborted" } : this.#fail(error);
+      // A process that is ending leaves the table to its successor, which examines all of it when it starts.
+      if (!signal.aborted) this.#reportFailure(reasonOf(error));
+      return false;
     }
-    this.#lastFailure = "";
+    health.setReady(healthPart);
     this.#metrics.isWorking.set(1);
-    return { kind: "cleaned", deletedCount };
+    return true;
   }
 
   #concernsUdp(view: NodeView, changed: ReadonlySet<ServiceKey> | "all"): boolean {
@@ -199,7 +165,7 @@ export class StaleFlowCleaner {
     { view, isNodePortAddress }: CleanRequest,
     present: Frontends["present"],
     signal: AbortSignal,
-  ): Promise<number> {
+  ): Promise<void> {
     const startMs = performance.now();
     const frontends = { present, gone: this.#gone, isNodePortAddress, listeners: this.#options.listeners?.() };
     const stale = new Map<string, UdpFlow>();
@@ -218,17 +184,16 @@ export class StaleFlowCleaner {
       const fields = { family, deletedCount: count, elapsedMs: Math.round(elapsedMs) };
       this.#options.log.info("stale udp flows deleted", fields);
     }
-    return count;
   }
 
-  #fail(error: unknown): CleanResult {
-    const reason = reasonOf(error);
+  #reportFailure(reason: string): void {
+    const { health, log } = this.#options;
     // If the program is missing, every search fails in the same way; log that once, not after each sync.
-    if (reason !== this.#lastFailure) this.#options.log.error("stale udp flows not deleted: trying again", { reason });
-    this.#lastFailure = reason;
+    const isKnown = health.parts.get(healthPart)?.reason === reason;
+    if (!isKnown) log.error("stale udp flows not deleted: trying again", { reason });
+    health.set(healthPart, { isHealthy: true, isReady: true, reason });
     this.#metrics.failures.inc();
     this.#metrics.isWorking.set(0);
-    return { kind: "failed", reason };
   }
 }
 
@@ -260,9 +225,4 @@ function createMetrics(registry: Registry) {
       registers,
     }),
   };
-}
-
-function merge(older: CleanRequest, newer: CleanRequest): CleanRequest {
-  const changed = older.changed === "all" || newer.changed === "all" ? "all" : older.changed.union(newer.changed);
-  return { ...newer, changed };
 }

@@ -250,37 +250,19 @@ export interface ConntrackTool {
 /** Time limit for one run of the tool, in milliseconds. Listing a million entries takes about 5 s. */
 const timeoutMs = 60_000;
 
-/** Exit status of the program for an option that it does not know. */
-const unknownOption = 2;
-
 /** Maximum output of one run, in bytes. A list of a million entries takes about 200 MB. */
 const maxOutputBytes = 1024 * 1024 * 1024;
 
-/**
- * Returns a `ConntrackTool` that runs the program `conntrack` from any version of conntrack-tools. Since 1.4.7 the
- * program has the option -R, which reads many deletions from standard input; an older version is started once for each
- * deletion. `program` is the program's name or path.
- */
+/** Returns a `ConntrackTool` that runs the program `conntrack`. `program` is its name or path. */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
   return {
     async visitUdp(family, visit, signal) {
-      await run([program, "-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
-        const flow = parseFlow(line);
-        if (flow !== undefined) visit(flow);
-      });
+      await run([program, "-L", "-p", "udp", "-f", familyName[family]], signal, visit);
     },
     async deleteUdp(groups, signal) {
-      if (groups.length === 0) return 0;
       let count = 0;
-      const countLine = (line: string): void => {
-        if (parseFlow(line) !== undefined) count++;
-      };
-      const commands = groups.map(deletionArguments);
-      const text = commands.map((words) => `${words.join(" ")}\n`).join("");
-      const exitCode = await run([program, "-R", "-"], text, signal, countLine, [0, unknownOption]);
-      if (exitCode === 0) return count;
-      // Exit status 1 means that nothing matched, because the flow has timed out in the meantime.
-      for (const words of commands) await run([program, ...words], "", signal, countLine, [0, 1]);
+      // The option -R, which reads many deletions, would save little: each one reads the whole table.
+      for (const group of groups) await run([program, ...deletionArguments(group)], signal, () => count++);
       return count;
     },
   };
@@ -296,33 +278,33 @@ function deletionArguments(flow: UdpFlow): readonly string[] {
   ];
 }
 
-/**
- * Runs the program and passes on each line of its output. Returns its exit status, one of `goodExits`. Errors:
- * CONNTRACK_FAILED.
- */
-async function run(
-  command: readonly string[],
-  stdin: string,
-  signal: AbortSignal,
-  onLine: (line: string) => void,
-  goodExits: readonly number[] = [0],
-): Promise<number> {
+/** Runs the program and passes on each UDP flow that it prints. Errors: CONNTRACK_FAILED. */
+async function run(command: readonly string[], signal: AbortSignal, visit: (flow: UdpFlow) => void): Promise<void> {
   const [program, option] = command;
   let partialLine = "";
   const takeText = (text: string): void => {
     const lines = (partialLine + text).split("\n");
     partialLine = lines.pop() ?? "";
-    for (const line of lines) onLine(line);
+    for (const line of lines) {
+      const flow = parseFlow(line);
+      if (flow !== undefined) visit(flow);
+    }
   };
-  const options = { timeoutMs, stdin, stdout: takeText, signal, env: toolEnvironment(), maxOutputBytes };
-  const end = await runProgram(command, options);
-  if (partialLine !== "") onLine(partialLine);
-  if (end.kind === "exited" && goodExits.includes(end.exitCode)) return end.exitCode;
-  if (end.kind !== "not-started") {
-    const text = `${program} ${option} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
-    throw new BackendError("CONNTRACK_FAILED", text);
+  const end = await runProgram(command, {
+    timeoutMs,
+    stdout: takeText,
+    signal,
+    env: toolEnvironment(),
+    maxOutputBytes,
+  });
+  takeText("\n");
+  if (end.kind === "not-started") {
+    const isMissing = end.cause.code === "ENOENT";
+    const text = isMissing ? `command ${program} not found (Debian package conntrack)` : `cannot run ${program}`;
+    throw new BackendError("CONNTRACK_FAILED", text, { cause: end.cause });
   }
-  const isMissing = end.cause.code === "ENOENT";
-  const text = isMissing ? `command ${program} not found (Debian package conntrack)` : `cannot run ${program}`;
-  throw new BackendError("CONNTRACK_FAILED", text, { cause: end.cause });
+  // A deletion also exits with 1 if nothing matched, because the flow has timed out in the meantime.
+  if (end.kind === "exited" && (end.exitCode === 0 || end.stderr.includes(": 0 flow entries"))) return;
+  const text = `${program} ${option} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
+  throw new BackendError("CONNTRACK_FAILED", text);
 }

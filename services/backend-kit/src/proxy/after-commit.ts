@@ -1,7 +1,6 @@
 import { availableParallelism } from "node:os";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { selectsAddress } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
@@ -40,15 +39,16 @@ export class AfterCommit {
   /** Undefined if conntrack has no client flows to clean. */
   readonly #cleaner: StaleFlowCleaner | undefined;
   readonly #servers: HealthCheckServers;
+  /** True once conntrack's limits are set. */
+  #hasLimits = false;
 
   constructor(options: AfterCommitOptions) {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
-    const prepare = () => this.#setConntrackLimits();
     const { udpListeners: listeners, ruleSets } = options.opened;
     const families = ruleSets.map(({ family }) => family);
     const servesWholeAddresses = ruleSets.some((ruleSet) => ruleSet.servesWholeAddresses === true);
-    const cleaning = { log, metrics, health, errorDelayMs, prepare, listeners, servesWholeAddresses, families };
+    const cleaning = { log, metrics, health, errorDelayMs, listeners, servesWholeAddresses, families };
     const hasFlows = !options.carriesTraffic || listeners !== undefined;
     this.#cleaner = hasFlows ? new StaleFlowCleaner(cleaning) : undefined;
     this.#servers = new HealthCheckServers({
@@ -78,27 +78,31 @@ export class AfterCommit {
   }
 
   /** Begins the work for families whose rules are in force. Never rejects; resolves when health checks are answered. */
-  async run(update: SyncUpdate, families: readonly Family[]): Promise<void> {
+  async run(update: SyncUpdate, families: readonly Family[], signal: AbortSignal): Promise<void> {
     if (families.length === 0) return;
     const { view, mode, touched, isFromDisk = false } = update;
-    const changed = mode === "full" ? "all" : touched;
-    // Do not clean flows for a saved view, because the rules in force may be newer.
-    if (!isFromDisk) this.#cleanFlows(view, changed, families);
+    const changed = mode === "full" ? ("all" as const) : touched;
     const addresses = () => this.#addresses(view).chosen;
     await this.#servers.sync({ view, addresses, families, changed });
+    // Do not clean flows for a saved view, because the rules in force may be newer.
+    if (this.#cleaner === undefined || isFromDisk) return;
+    if (!this.#hasLimits) await this.#setConntrackLimits();
+    const request = { view, changed, families, isNodePortAddress: this.#nodePortAddressOf(view) };
+    // With `--once`, search before the process ends.
+    if (this.#options.context.isOnce) await this.#cleaner.search(request, signal);
+    else this.#cleaner.offer(request);
   }
 
-  /** Requests a search for stale flows. */
-  #cleanFlows(view: NodeView, changed: ReadonlySet<ServiceKey> | "all", families: readonly Family[]): void {
+  /** Returns a function that tells whether node ports answer at an address. */
+  #nodePortAddressOf(view: NodeView): (address: string) => boolean {
     // Read the addresses once for all flows, because the table may have a million of them, and only if a flow is
     // examined.
     let addresses: NodeAddresses | undefined;
-    const isNodePortAddress = (address: string): boolean => {
+    return (address) => {
       addresses ??= this.#addresses(view);
       const family = address.includes(":") ? "v6" : "v4";
       return selectsAddress(address, addresses.chosen[family], addresses.local[family]);
     };
-    this.#cleaner?.offer({ view, changed, isNodePortAddress, families });
   }
 
   #addresses(view: NodeView): NodeAddresses {
@@ -107,17 +111,13 @@ export class AfterCommit {
     return { local, chosen: listenAddresses(settings.nodePortAddresses, view, local) };
   }
 
-  /** Resolves when no search for stale flows is running. Used by runs that end by themselves. */
-  async whenIdle(signal: AbortSignal): Promise<void> {
-    await this.#cleaner?.whenIdle(signal);
-  }
-
   /**
    * Sets conntrack's limits. They apply to the whole node, so only the default instance sets them, and not for a proxy
    * that carries the traffic itself.
    */
   async #setConntrackLimits(): Promise<void> {
     const { options, context, host, carriesTraffic } = this.#options;
+    this.#hasLimits = true;
     if (context.serviceProxyName !== "" || carriesTraffic) return;
     await applySettings(desiredSettings(options, availableParallelism()), host.sysctls, context.log);
   }

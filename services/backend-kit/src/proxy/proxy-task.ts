@@ -65,7 +65,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
   proxyHealth?.setFamilies(families);
   const isCommitted = host.destination.kind === "kernel";
   const after = new AfterCommit({ ...serve, carriesTraffic: proxy.carriesTraffic === true, opened });
-  const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
+  const onChanges = async (update: SyncUpdate, stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
     const { view, isFromDisk = false, isAfterReboot = false } = update;
     const { inForce, failure } = await (isFromDisk
@@ -73,7 +73,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
       : rules.sync(view, servicesOf(update), stages));
     // A rule set that had nothing to commit has not reported this stage. A second report has no effect.
     stages.committing();
-    if (isCommitted) await after.run(update, inForce);
+    if (isCommitted) await after.run(update, inForce, stop);
     if (failure !== undefined) throw failure.cause;
   };
   const following = backendTask({
@@ -88,15 +88,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
     isDryRun: !isCommitted,
     ruleSets: () => rules.inspect(),
   });
-  const main: Task = {
-    name: following.name,
-    run: async (stop) => {
-      await following.run(stop);
-      // With `--once`, finish the search for stale flows before the process ends.
-      await after.whenIdle(stop);
-    },
-  };
-  await runWithMain(main, isCommitted ? after.tasks : [], signal).finally(() => rules.close());
+  await runWithMain(following, isCommitted ? after.tasks : [], signal).finally(() => rules.close());
 }
 
 /**
