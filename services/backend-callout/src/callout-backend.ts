@@ -80,8 +80,8 @@ input. After any other status the program is run again with the newest view, wit
     };
     if (options.calloutInput === "plan") {
       const settings = readProxySettings(options, false);
-      const deliver = ({ revision }: PlanBatch, state: PlanState) =>
-        call(revision, framed({ revision, isWhole: true, operations: [...state.operations()] }).map(operationLine));
+      const deliver = ({ revision }: PlanBatch, { whole }: PlanState) =>
+        call(revision, framed(whole).map(operationLine));
       return planTask({ name: "callout", settings, context, deliver });
     }
     const onChanges = ({ view, revision }: ViewUpdate) => call(revision, formatViewLines(view));

@@ -52,7 +52,7 @@ The operations and their fields are documented in proto/kpng/plan/v1/plan.proto.
       name: "plan",
       settings,
       context,
-      deliver: async (batch) => server.push(batch),
+      deliver: async (batch, state) => server.push(batch, state),
     });
     return { name: main.name, run: (signal) => runWithMain(main, [server.task], signal) };
   },

@@ -16,7 +16,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
-import { DeliveredPlans, PlanWatch } from "./plan-server.ts";
+import { PlanWatch } from "./plan-server.ts";
 
 const main = new URL("main.ts", import.meta.url);
 
@@ -89,17 +89,14 @@ test("clients of the socket get the whole state and then changes, and the socket
 test("a slow client gets the newest state of each Service once", async () => {
   const state = new PlanState();
   const stop = new AbortController();
-  const plans = new DeliveredPlans();
-  const watch = new PlanWatch(plans);
+  const watch = new PlanWatch(undefined);
   const operations = watch.operations(stop.signal);
+  let revision = 0n;
   const change = (names: readonly string[], touched: readonly string[] | "all"): void => {
     const services = names.map((name, at) => service(name, { ips: [`10.96.0.${at + 1}`] }));
     const keys = touched === "all" ? touched : new Set(touched.map((name) => name as "a/b"));
     state.update("v4", familyPlan(view(services), nodePlan()), keys);
-    state.revision += 1n;
-    const batch = state.take() as PlanBatch;
-    plans.apply(batch);
-    watch.push(batch);
+    watch.push(state.take(++revision) as PlanBatch, state);
   };
   const read = async (count: number): Promise<readonly string[]> => {
     const seen: string[] = [];
@@ -124,10 +121,10 @@ test("a batch that was not delivered is followed by the whole state", () => {
   const state = new PlanState();
   const plan = familyPlan(view([service("a/1")]), nodePlan());
   state.update("v4", plan, "all");
-  expect(state.take()).toMatchObject({ isWhole: true, operations: [nodeOperation(nodePlan()), {}] });
-  expect(state.take()).toBeUndefined();
+  expect(state.take(1n)).toMatchObject({ isWhole: true, operations: [nodeOperation(nodePlan()), {}] });
+  expect(state.take(1n)).toBeUndefined();
   state.update("v4", plan, new Set(["a/2"]));
-  expect(state.take()).toEqual({ revision: 0n, isWhole: false, operations: [deleteOperation("a/2", "v4")] });
+  expect(state.take(2n)).toEqual({ revision: 2n, isWhole: false, operations: [deleteOperation("a/2", "v4")] });
   state.invalidate();
-  expect(state.take()?.isWhole).toBe(true);
+  expect(state.take(2n)?.isWhole).toBe(true);
 });

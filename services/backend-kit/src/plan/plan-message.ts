@@ -75,6 +75,10 @@ export function subjectOf({ operation }: WatchResponse): string {
   }
 }
 
+export function familyOf({ family }: { readonly family: PlanFamily }): Family {
+  return family === PlanFamily.IPV6 ? "v6" : "v4";
+}
+
 /** Returns an operation as one line of JSON with line end, in protobuf's JSON form and with all fields. */
 export function operationLine(message: WatchResponse): string {
   return `${toJsonString(WatchResponseSchema, message, { alwaysEmitImplicit: true })}\n`;

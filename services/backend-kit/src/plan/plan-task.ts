@@ -1,18 +1,18 @@
 import { type Family, families } from "@kpng/model/address.ts";
 import type { WatchResponse } from "@kpng/model/gen/kpng/plan/v1/plan_pb.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
-import { reasonOf } from "@kpng/process/log.ts";
+import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import { RecentAddresses } from "../node-addresses/local-addresses.ts";
-import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "../proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleSet } from "../proxy/rule-set.ts";
 import { RuleSets } from "../proxy/rule-sets.ts";
 import { SyncRequests } from "../sync/sync-loop.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import {
   deleteOperation,
+  familyOf,
   nodeOperation,
   resetOperation,
   serviceOperation,
@@ -61,8 +61,11 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
     localAddresses: addresses.read,
     forgetAddresses: addresses.forget,
   });
-  const pass = async (signal: AbortSignal): Promise<void> => {
-    const batch = state.take();
+  const onChanges = async (update: SyncUpdate, signal: AbortSignal): Promise<void> => {
+    const { view, mode, touched, revision } = update;
+    const { failure } = await rules.sync(view, mode === "full" ? "all" : touched, { committing: () => undefined });
+    if (failure !== undefined) throw failure.cause;
+    const batch = state.take(revision);
     if (batch === undefined) return;
     try {
       await deliver(batch, state, signal);
@@ -71,19 +74,10 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
       throw error;
     }
   };
-  const onChanges = async (update: SyncUpdate, signal: AbortSignal): Promise<void> => {
-    const { view, mode, touched, revision } = update;
-    const { failure } = await rules.sync(view, mode === "full" ? "all" : touched, { committing: () => undefined });
-    if (failure !== undefined) throw failure.cause;
-    state.revision = revision;
-    await pass(signal);
-  };
   // A change of the addresses is delivered by a sync, which is repeated with backoff and counts in health.
   const readAddresses = async (): Promise<void> => {
     const outcomes = await rules.repair();
-    const { failure } = outcomes ?? {};
-    if (failure !== undefined) context.log.error("plan not made: trying again", { reason: reasonOf(failure.cause) });
-    if (failure !== undefined || state.isChanged) requests.request(performance.now());
+    if (outcomes?.failure !== undefined || state.isChanged) requests.request(performance.now());
   };
   return backendTask({
     ...context,
@@ -91,20 +85,18 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
     onChanges,
     check: { intervalMs: addressesEveryMs, run: readAddresses },
     requests,
-    ruleSets: () => rules.inspect(),
   });
 }
 
 /**
- * The plans of both families, and what changed since the last batch.
+ * The plans of both families as of the last batch, and what changed since.
  *
  * *Bound:* the plan of each Service in each family, as a message.
  */
 export class PlanState {
-  /** Revision of the last complete plans. It changes only after both families are planned. */
+  /** Revision of the last batch. */
   revision = 0n;
-  readonly #nodes = new Map<Family, WatchResponse>();
-  readonly #services: Readonly<Record<Family, Map<ServiceKey, WatchResponse>>> = { v4: new Map(), v6: new Map() };
+  readonly #taken = new Map<string, WatchResponse>();
   readonly #changed = new Map<string, WatchResponse>();
   #isWhole = false;
 
@@ -113,41 +105,44 @@ export class PlanState {
     return this.#isWhole || this.#changed.size > 0;
   }
 
-  /** The whole state, nodes first. */
-  *operations(): Generator<WatchResponse, void, void> {
-    yield* this.#nodes.values();
-    for (const family of families) yield* this.#services[family].values();
-  }
-
-  count(family: Family): number {
-    return this.#services[family].size;
+  /** The whole state as of the last batch. */
+  get whole(): PlanBatch {
+    const { node = [], service = [] } = Object.groupBy(this.#taken.values(), ({ operation }) => `${operation.case}`);
+    return { revision: this.revision, isWhole: true, operations: [...node, ...service] };
   }
 
   update(family: Family, plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): void {
-    const services = this.#services[family];
+    const keys = new Set(touched === "all" ? plan.keys() : touched);
     if (touched === "all") {
       this.#isWhole = true;
-      services.clear();
-      this.#nodes.set(family, nodeOperation(plan.node));
+      const node = nodeOperation(plan.node);
+      this.#changed.set(subjectOf(node), node);
+      for (const { operation } of [...this.#taken.values(), ...this.#changed.values()]) {
+        const { case: kind, value } = operation;
+        if (kind === "service" && familyOf(value) === family) keys.add(serviceKey(value));
+      }
     }
-    for (const key of touched === "all" ? plan.keys() : touched) {
+    for (const key of keys) {
       const service = plan.service(key);
       const operation =
         service === undefined ? deleteOperation(key, family) : serviceOperation(service, plan.view?.(key));
-      if (service === undefined) services.delete(key);
-      else services.set(key, operation);
-      if (!this.#isWhole) this.#changed.set(subjectOf(operation), operation);
+      this.#changed.set(subjectOf(operation), operation);
     }
   }
 
-  /** Returns what changed since the last call, or undefined if nothing did. */
-  take(): PlanBatch | undefined {
-    const { revision } = this;
+  /** Returns what changed since the last call, or undefined if nothing did. Call it when both families are planned. */
+  take(revision: bigint): PlanBatch | undefined {
     const isWhole = this.#isWhole;
-    const operations = isWhole ? [...this.operations()] : [...this.#changed.values()];
+    const operations = [...this.#changed.values()];
+    this.revision = revision;
     this.#isWhole = false;
     this.#changed.clear();
-    return isWhole || operations.length > 0 ? { revision, isWhole, operations } : undefined;
+    for (const each of operations) {
+      if (each.operation.case === "delete") this.#taken.delete(subjectOf(each));
+      else this.#taken.set(subjectOf(each), each);
+    }
+    if (isWhole) return this.whole;
+    return operations.length > 0 ? { revision, isWhole, operations } : undefined;
   }
 
   /** Makes the next batch the whole state, because the last one was not delivered. */
@@ -172,10 +167,6 @@ class CollectingRuleSet implements RuleSet {
   constructor(family: Family, state: PlanState) {
     this.family = family;
     this.#state = state;
-  }
-
-  get desired(): RuleList {
-    return { count: () => this.#state.count(this.family), lines: () => [] };
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<RuleChange> {
