@@ -62,16 +62,6 @@ type Outcome = "unneeded" | "synced" | { readonly delayMs: number; readonly caus
 /** Maximum delay of the first check, in ms: a program that an earlier, killed process started may still change rules. */
 const firstCheckMs = 5_000;
 
-/** Ratio of the pause after a check to its duration, so that checks take at most a twentieth of the time. */
-const restPerCheck = 20;
-
-/**
- * Upper limit of the pause that depends on the duration of a check, in milliseconds. It equals the default interval of
- * checks, within which changes by other programs must be found; on a busy machine, a check spends seconds waiting but
- * uses little CPU.
- */
-const maxRestMs = 30_000;
-
 /**
  * Requests for a sync of the current view, although nothing has changed. The IPVS rule sets make them for work that is
  * due later. Only the earliest request is kept, so each sync must request again what is then still due.
@@ -140,8 +130,8 @@ export class SyncRequests {
  * - Pace: `minIntervalMs` counts from the end of a sync, as in kube-proxy; if it counted from the start, a sync longer
  *   than the interval would be followed immediately by the next one. The delay after failures doubles up to 30 s.
  * - Drift: a check compares the installed rules with the last sync, first 5 s after the start and then at an interval.
- *   A due check goes before a waiting sync, so that constant changes cannot prevent it. The pause after a check is at
- *   least 20 times its duration, but that minimum is capped at 30 s or the duration, whichever is longer.
+ *   A due check goes before a waiting sync, so that constant changes cannot prevent it. A check that takes longer than
+ *   the interval is followed by a pause of its own duration, so that syncs have half of the time.
  * - A rule set with work that is due later (IPVS, when connections have drained) requests a partial sync of the current
  *   view through `SyncRequests`.
  *
@@ -189,7 +179,8 @@ export class SyncLoop {
     const { isOnce = false, onceLimitMs = 0, errorDelayMs = 1_000, minIntervalMs = 0 } = this.#options;
     let failingSinceMs: number | undefined;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
-    this.#planCheck(firstCheckMs);
+    const { check } = this.#options;
+    if (check !== undefined) this.#checkAtMs = this.#clock.nowMs() + Math.min(check.intervalMs, firstCheckMs);
     while (!signal.aborted) {
       if (await this.#check(signal)) continue;
       // Before the first success, this has no effect: that sync covers all requests.
@@ -218,7 +209,6 @@ export class SyncLoop {
   async #waitForWork(signal: AbortSignal): Promise<void> {
     const ended = new AbortController();
     const delayMs = Math.max(0, Math.min(this.#requests.nextAtMs, this.#checkAtMs) - this.#clock.nowMs());
-    // Before the first success, there are no rules to check.
     if (this.#pending.hasDelivered && Number.isFinite(delayMs)) {
       // A wait that ended early must not wake the next one.
       void this.#clock.wait(delayMs, ended.signal).then(() => ended.signal.aborted || this.#arrived.wake());
@@ -230,22 +220,13 @@ export class SyncLoop {
   /** Runs a check if it is due; returns true if it ran. */
   async #check(signal: AbortSignal): Promise<boolean> {
     const { check } = this.#options;
-    if (!this.#pending.hasDelivered) return false;
     const startMs = this.#clock.nowMs();
-    if (startMs < this.#checkAtMs || check === undefined) return false;
+    // Before the first success, there are no rules to check.
+    if (check === undefined || !this.#pending.hasDelivered || startMs < this.#checkAtMs) return false;
     await check.run(signal);
-    const tookMs = this.#clock.nowMs() - startMs;
-    // Checks that take longer than the longest pause still take at most half of the time.
-    const restMs = Math.min(restPerCheck * tookMs, Math.max(maxRestMs, tookMs));
-    this.#planCheck(Number.POSITIVE_INFINITY, restMs);
+    const endMs = this.#clock.nowMs();
+    this.#checkAtMs = endMs + Math.max(check.intervalMs, endMs - startMs);
     return true;
-  }
-
-  /** Plans the next check after the interval, but after `atMostMs` at the latest and `atLeastMs` at the earliest. */
-  #planCheck(atMostMs: number, atLeastMs = 0): void {
-    const { check } = this.#options;
-    if (check === undefined) return;
-    this.#checkAtMs = this.#clock.nowMs() + Math.max(Math.min(check.intervalMs, atMostMs), atLeastMs);
   }
 
   /**
