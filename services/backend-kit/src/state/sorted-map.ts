@@ -11,41 +11,28 @@ type Chunk<K, V> = readonly (readonly [K, V])[];
  * A changed copy shares its unchanged parts with the original, so an old and a new view together need little memory.
  * Chunks are split but never merged, so that chunks may be short after many deletions; empty ones are removed.
  *
- * *Cost:* `get` O(log n); `with` copies the list of chunks and each chunk that has a change; `from` O(n log n).
+ * *Cost:* `get` O(log n); `with` copies the list of chunks and each chunk that has a change.
  */
 export class SortedMap<K extends string, V extends NonNullable<unknown>> implements ReadonlyMap<K, V> {
   /** Chunks in ascending order of their keys; none is empty. */
   readonly #chunks: readonly Chunk<K, V>[];
   readonly size: number;
 
-  private constructor(chunks: readonly Chunk<K, V>[], size: number) {
+  constructor(chunks: readonly Chunk<K, V>[] = [], size = 0) {
     this.#chunks = chunks;
     this.size = size;
   }
 
-  /** Returns a map of the entries; if several have the same key, the last one counts. */
-  static from<K extends string, V extends NonNullable<unknown>>(entries: Iterable<readonly [K, V]>): SortedMap<K, V> {
-    const sorted = [...new Map(entries)].sort(([a], [b]) => compareText(a, b));
-    return new SortedMap(split(sorted), sorted.length);
-  }
-
   /** Returns a copy with these changes; the value undefined removes its key. */
   with(changes: ReadonlyMap<K, V | undefined>): SortedMap<K, V> {
-    const changesByChunk = new Map<number, [K, V | undefined][]>();
-    for (const [key, value] of changes) {
-      const index = this.#chunkOf(key);
-      const ofChunk = changesByChunk.get(index);
-      if (ofChunk === undefined) changesByChunk.set(index, [[key, value]]);
-      else ofChunk.push([key, value]);
-    }
+    const changesByChunk = Map.groupBy(changes, ([key]) => this.#chunkOf(key));
     let size = this.size;
-    const indexes = [...changesByChunk.keys()].sort((a, b) => b - a);
     const chunks = [...this.#chunks];
     // Go from the last chunk to the first, so that the remaining indexes stay valid after a chunk is split or removed.
-    for (const index of indexes) {
+    for (const [index, ofChunk] of [...changesByChunk].sort(([a], [b]) => b - a)) {
       const before = chunks[index] ?? [];
       const entries = new Map(before);
-      for (const [key, value] of changesByChunk.get(index) ?? []) {
+      for (const [key, value] of ofChunk) {
         if (value === undefined) entries.delete(key);
         else entries.set(key, value);
       }

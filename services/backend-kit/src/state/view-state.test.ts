@@ -234,7 +234,7 @@ test("Services and endpoints ascend by key whatever the order of their arrival",
 
 test("a map changed at random holds what a plain map holds, in ascending order", () => {
   const random = makeRandomBelow(makeRandom(1));
-  let sorted = SortedMap.from<string, number>([]);
+  let sorted = new SortedMap<string, number>();
   const plain = new Map<string, number>();
   for (let round = 0; round < 300; round++) {
     const changes = new Map<string, number | undefined>();

@@ -157,7 +157,7 @@ export class ViewState {
 
 function emptyView(nodeName: string): HeldView {
   return {
-    view: { nodeName, node: undefined, services: SortedMap.from<ServiceKey, HeldService>([]), endpointCount: 0 },
+    view: { nodeName, node: undefined, services: new SortedMap<ServiceKey, HeldService>(), endpointCount: 0 },
     others: new Map(),
     digests: new BucketDigests(),
     digest: 0n,
