@@ -39,22 +39,19 @@ export interface DialWatchersOptions extends Pick<DialOptions, "tls" | "token" |
  * stream is tried after all others, unless it asked the node to move. If an address does not accept a connection, the
  * next one is tried immediately. Names are resolved for each stream; a name that cannot be resolved keeps its previous
  * addresses. If a watcher says that it is stale, its stream ends as soon as a watcher is found that is not stale, and
- * the next stream goes to that watcher. Unary calls go to the watcher of the last stream.
+ * the next stream goes to that watcher.
  *
  * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails if no name can be resolved.
  */
 export function dialWatchers(options: DialWatchersOptions): Transport {
   const finder = new WatcherFinder(options);
-  let current: Transport | undefined;
   return {
     async unary(method, signal = neverAborted, ...call) {
-      const transport = current ?? finder.transportOf(await finder.next(signal));
-      return transport.unary(method, signal, ...call);
+      return finder.transportOf(await finder.next(signal)).unary(method, signal, ...call);
     },
     async stream(method, signal = neverAborted, ...call) {
       const address = await finder.next(signal);
       const transport = finder.transportOf(address);
-      current = transport;
       options.log.debug("opening stream to watcher", { address: address.key });
       const stream = new WatcherStream(finder, address, options, signal);
       return stream.open((limited) => transport.stream(method, limited, ...call));

@@ -57,7 +57,10 @@ test("a loaded view has every field of the saved view", async () => {
   await writeViewFile(join(folder, "view"), header, world);
   const loaded = await load();
   expect(loaded && plain(loaded.update.view)).toEqual(plain(world));
-  expect(loaded).toMatchObject({ savedAt: header.savedAt, update: { isFromDisk: true, isAfterReboot: false } });
+  expect(loaded).toMatchObject({
+    header: { savedAt: header.savedAt },
+    update: { isFromDisk: true, isAfterReboot: false },
+  });
   expect(readdirSync(folder)).toEqual(["view"]);
 });
 

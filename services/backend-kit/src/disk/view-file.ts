@@ -27,14 +27,13 @@ interface SavedView {
   readonly update: ViewUpdate;
 }
 
-/** Where the view of a node is saved; each service-proxy-name has its own file. */
 export interface ViewPlace {
   readonly folder: string;
   readonly nodeName: string;
   readonly serviceProxyName: string;
 }
 
-/** Returns the path of the saved view. */
+/** Returns the path of the saved view; each service-proxy-name has its own file. */
 export function viewPath({ folder, serviceProxyName }: ViewPlace): string {
   // A label value is a valid file name; the encoding turns any other name into one.
   return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
@@ -113,12 +112,13 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
 }
 
 /**
- * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist. If the file dates from another boot than
- * `bootId`, the view omits the endpoints on this node, whose pods are gone or have new addresses.
+ * Reads the view that {@link writeViewFile} saved for this node; undefined if there is none. If the file dates from
+ * another boot than `bootId`, the view omits the endpoints on this node, whose pods are gone or have new addresses.
  *
- * Errors: STATE_FILE if the file cannot be read, is incomplete, or has another format.
+ * Errors: STATE_FILE if the file cannot be read, is incomplete, has another format, or belongs to another node.
  */
-export async function readViewFile(path: string, bootId?: string): Promise<SavedView | undefined> {
+export async function loadView(place: ViewPlace, bootId = readBootId()): Promise<SavedView | undefined> {
+  const path = viewPath(place);
   let bytes: Buffer;
   try {
     bytes = await readFile(path);
@@ -126,21 +126,25 @@ export async function readViewFile(path: string, bootId?: string): Promise<Saved
     if (cause instanceof Error && "code" in cause && cause.code === "ENOENT") return undefined;
     throw new BackendError("STATE_FILE", `${path} cannot be read`, { cause });
   }
+  let saved: SavedView;
   try {
-    return decodeFile(bytes, bootId);
+    saved = decodeFile(bytes, bootId);
   } catch (cause) {
     throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is not a valid saved view`, { cause });
   }
+  const { nodeName } = saved.header;
+  if (nodeName === place.nodeName) return saved;
+  throw new BackendError("STATE_FILE", `${path} is the view of node ${nodeName}, not of ${place.nodeName}`);
 }
 
-function decodeFile(bytes: Buffer, bootId: string | undefined): SavedView {
+function decodeFile(bytes: Buffer, bootId: string): SavedView {
   const content = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
   const digest = createHash("sha256").update(content).digest();
   if (!digest.equals(bytes.subarray(content.length)))
     throw new Error("the checksum does not match: the file is incomplete or was changed");
   const headerEnd = content.indexOf("\n");
   const header = decodeHeader(content.toString("utf8", 0, headerEnd));
-  const isAfterReboot = bootId !== undefined && header.bootId !== bootId;
+  const isAfterReboot = header.bootId !== bootId;
   const state = new ViewState(header.nodeName);
   state.stage(create(OpItemSchema, { Op: { case: "Reset", value: {} } }));
   const reader = new BinaryReader(content.subarray(headerEnd + 1));
@@ -155,7 +159,7 @@ function decodeFile(bytes: Buffer, bootId: string | undefined): SavedView {
   return { header, update: { ...update, isFromDisk: true, isAfterReboot } };
 }
 
-/** First line of a saved view's file: which node the view is for, and when it was saved. */
+/** First line of the file. */
 interface ViewHeader {
   readonly nodeName: string;
   /** *Shape:* `2026-01-31T12:00:00.000Z`. */
@@ -198,26 +202,6 @@ function parsePosition(field: unknown): Position | undefined {
   const [services = 0n, slices = 0n, nodes = 0n] = numbers.map(BigInt);
   // `current` counts only in offered states, so it is not saved.
   return { source, services, slices, nodes, current: { services, slices, nodes } };
-}
-
-/**
- * Reads the view that `ViewKeeper` saved for this node; undefined if there is none. See {@link readViewFile}.
- *
- * Errors: STATE_FILE if the file is invalid or belongs to another node. The file is not removed.
- */
-export async function loadView(
-  place: ViewPlace,
-  bootId = readBootId(),
-): Promise<{ readonly update: ViewUpdate; readonly savedAt: string } | undefined> {
-  const { nodeName } = place;
-  const path = viewPath(place);
-  const saved = await readViewFile(path, bootId);
-  if (saved === undefined) return undefined;
-  const { header, update } = saved;
-  if (header.nodeName !== nodeName) {
-    throw new BackendError("STATE_FILE", `${path} is the view of node ${header.nodeName}, not of ${nodeName}`);
-  }
-  return { update, savedAt: header.savedAt };
 }
 
 /** Maximum length of a saved view's header, in bytes. */

@@ -12,7 +12,7 @@ import { runBackendTask } from "../testing/run-backend-task.ts";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
 import { syncUpdate } from "../testing/sync-update.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import { readViewFile } from "./view-file.ts";
+import { loadView } from "./view-file.ts";
 import { ViewKeeper } from "./view-keeper.ts";
 
 const second = 1_000;
@@ -47,8 +47,10 @@ function start(inFolder = folder, stepMs = 0, wallStepMs = 0) {
   };
 }
 
+const load = () => loadView({ folder, nodeName: "n1", serviceProxyName: "" });
+
 async function saved(): Promise<string> {
-  const file = await readViewFile(join(folder, "view")).catch(() => undefined);
+  const file = await load().catch(() => undefined);
   if (file === undefined) return "none";
   const keys = [...file.update.view.services.keys()];
   return `${Date.parse(file.header.savedAt) / second}: ${keys.join(" ")}`;
@@ -170,7 +172,7 @@ test("the first view of a watcher touches what the saved view has in addition", 
   expect([...update.touched].sort()).toEqual(["a/1", "a/2", "a/3"]);
   expect(await metrics.metrics()).toContain("kpng_backend_view_from_disk 0\n");
   await end();
-  const file = await readViewFile(join(folder, "view"));
+  const file = await load();
   expect([...(file?.update.view.services.keys() ?? [])]).toEqual(["a/1", "a/3"]);
 });
 

@@ -129,10 +129,10 @@ export async function startFromDisk(
     return undefined;
   });
   if (loaded === undefined || answered.aborted) return undefined;
-  const { update, savedAt } = loaded;
+  const { update, header } = loaded;
   log.info("no watcher answers: starting with the saved view", {
     folder: place.folder,
-    savedAt,
+    savedAt: header.savedAt,
     isAfterReboot: update.isAfterReboot,
     services: update.view.services.size,
   });

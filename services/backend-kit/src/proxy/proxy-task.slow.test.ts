@@ -6,7 +6,7 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { Registry } from "prom-client";
 import { afterAll, beforeAll, describe, type ExpectStatic, expect, test, vi } from "vitest";
 import { freePort } from "../../../../test/cluster/ports.ts";
-import { readViewFile, viewPath, writeViewFile } from "../disk/view-file.ts";
+import { loadView, viewPath, writeViewFile } from "../disk/view-file.ts";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
 import { createReadableLog } from "../testing/steps.ts";
@@ -157,10 +157,10 @@ test("--once gives up when its syncs have failed for --watcher-timeout", async (
 
 /** Replaces the saved view of a folder by one that was saved before a reboot. */
 async function saveAsOfEarlierBoot(stateFolder: string): Promise<void> {
-  const path = viewPath({ folder: stateFolder, nodeName: "n1", serviceProxyName: "" });
-  const saved = await readViewFile(path);
+  const place = { folder: stateFolder, nodeName: "n1", serviceProxyName: "" };
+  const saved = await loadView(place);
   if (saved === undefined) throw new Error("no saved view");
-  await writeViewFile(path, { ...saved.header, bootId: "earlier" }, saved.update.view);
+  await writeViewFile(viewPath(place), { ...saved.header, bootId: "earlier" }, saved.update.view);
 }
 
 describe("after a restart without a watcher", () => {
