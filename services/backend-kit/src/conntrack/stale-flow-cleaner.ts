@@ -29,11 +29,10 @@ interface StaleFlowCleanerOptions {
   readonly errorDelayMs: number;
   /** Families for which this node has rules. */
   readonly families: readonly Family[];
-  /** Returns the current listeners of a proxy that carries traffic. Default: none. */
+  /** The listeners of a proxy that carries traffic. Default: none. */
   readonly listeners?: (() => UdpListeners) | undefined;
   /** See `RuleSet`. Default false. */
   readonly servesWholeAddresses?: boolean | undefined;
-  /** Default {@link createConntrackTool}. */
   readonly tool?: ConntrackTool | undefined;
 }
 
@@ -69,7 +68,7 @@ export class StaleFlowCleaner {
   #pending: CleanRequest | undefined;
   /** View of the newest rules that are installed or about to be. */
   #newest: NodeView | undefined;
-  /** UDP frontends and Services of the last request's view. */
+  /** Those of the last request's view. */
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
   /** Previous frontends whose flows have not been examined; kept after a failure. */
@@ -89,7 +88,7 @@ export class StaleFlowCleaner {
     this.#newest = view;
   }
 
-  /** Requests a search. Call it when the rules for the view have been installed in the request's families. */
+  /** Requests a search. Requests that arrive during a search are merged. */
   offer(request: CleanRequest): void {
     const { changed } = this.#pending ?? request;
     const isAll = changed === "all" || request.changed === "all";

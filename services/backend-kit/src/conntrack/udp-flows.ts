@@ -7,7 +7,7 @@ import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { describeEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
 import { BackendError } from "../types/backend-error.ts";
 
-/** UDP frontends (addresses and ports at which Services answer) against which flows are checked. */
+/** UDP frontends against which flows are checked. */
 export interface Frontends {
   /** Frontends in the current view, each with the endpoints that may serve it. */
   readonly present: ReadonlyMap<FrontendKey, Servers>;
@@ -73,15 +73,12 @@ export type Servers = ReadonlySet<string>;
  */
 export type UdpListeners = ReadonlyMap<string, FrontendKey>;
 
-/** Returns the key of a frontend at an IP of a Service. */
 export const ipFrontend = (address: string, port: number): FrontendKey => `${address} ${port}`;
-/** Returns the key of a frontend at a node port. */
 export const nodePortFrontend = (family: Family, port: number): FrontendKey => `${family} * ${port}`;
 
-/** Returns the key of a whole address, at the ports that have no other frontend. */
+/** A whole address, at the ports that have no other frontend. */
 const wholeFrontend = (address: string): FrontendKey => `${address} as a whole`;
 
-/** Returns the IP family of a frontend. */
 export function familyOfFrontend(key: FrontendKey): Family {
   if (key.includes("*")) return key.startsWith("v6") ? "v6" : "v4";
   return key.includes(":") ? "v6" : "v4";
@@ -130,7 +127,8 @@ export function udpFrontends(
       for (const port of serviceView.service.ports) {
         if (port.protocol !== "UDP") continue;
         const servers = serversOf(serviceView, port, family);
-        for (const address of addressesOf(serviceView, family)) {
+        const { clusterIPs, externalIPs, loadBalancerIPs } = serviceView.service;
+        for (const address of [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? [])) {
           if (isOwned(address, port.port)) add(ipFrontend(address, port.port), servers);
         }
         if (isOwned(undefined, port.nodePort)) add(nodePortFrontend(family, port.nodePort), servers);
@@ -146,10 +144,7 @@ export function udpFrontends(
   return frontends;
 }
 
-/**
- * Returns a placeholder node for plans of which only the frontends' addresses and ports are used; these do not depend
- * on the node.
- */
+/** A placeholder: the addresses and ports of a plan's frontends do not depend on the node. */
 function claimingNode(family: Family): NodePlan {
   return {
     family,
@@ -162,19 +157,12 @@ function claimingNode(family: Family): NodePlan {
   };
 }
 
-/** Returns true if a Service may receive datagrams: at a UDP port, or at whole addresses if the proxy serves them. */
 export function hasUdpFrontend(item: ServiceItem | undefined, servesWholeAddresses: boolean): boolean {
   if (item === undefined) return false;
   const { ports, mapIP } = item.service;
   return ports.some((port) => port.protocol === "UDP") || (servesWholeAddresses && mapIP);
 }
 
-function addressesOf({ service }: ServiceView, family: Family): readonly string[] {
-  const { clusterIPs, externalIPs, loadBalancerIPs } = service;
-  return [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? []);
-}
-
-/** Returns the endpoints that may answer at a port, as `address port`. */
 function serversOf({ endpoints }: ServiceView, port: ServicePort, family: Family): readonly string[] {
   return endpoints
     .filter(({ conditions }) => conditions.serving || conditions.ready)
@@ -230,19 +218,13 @@ export function parseFlow(line: string): UdpFlow | undefined {
   };
 }
 
-/** Access to the UDP entries of the kernel's conntrack table. */
+/** Access to the UDP entries of the kernel's conntrack table. Errors: CONNTRACK_FAILED. */
 export interface ConntrackTool {
-  /**
-   * Calls `visit` for each UDP flow of a family, in one pass over the table.
-   *
-   * Errors: CONNTRACK_FAILED.
-   */
+  /** Calls `visit` for each UDP flow of a family, in one pass over the table. */
   visitUdp(family: Family, visit: (flow: UdpFlow) => void, signal: AbortSignal): Promise<void>;
   /**
-   * Deletes all flows that have one of these pairs of destination and reply source. Returns the number of deleted
-   * flows.
-   *
-   * Errors: CONNTRACK_FAILED; some flows may have been deleted by then.
+   * Deletes all flows that have one of these pairs of destination and reply source; some may be deleted when it fails.
+   * Returns the number of deleted flows.
    */
   deleteUdp(groups: readonly UdpFlow[], signal: AbortSignal): Promise<number>;
 }
@@ -278,7 +260,7 @@ function deletionArguments(flow: UdpFlow): readonly string[] {
   ];
 }
 
-/** Runs the program and passes on each UDP flow that it prints. Errors: CONNTRACK_FAILED. */
+/** Runs the program and passes on each UDP flow that it prints. */
 async function run(command: readonly string[], signal: AbortSignal, visit: (flow: UdpFlow) => void): Promise<void> {
   const [program, option] = command;
   let partialLine = "";

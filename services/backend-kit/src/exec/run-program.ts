@@ -36,10 +36,9 @@ export type ProgramEnd =
   | { readonly kind: "stopped"; readonly reason: StopReason; readonly stderr: string }
   | { readonly kind: "not-started"; readonly cause: NodeJS.ErrnoException };
 
-/** Why a program was stopped. */
 type StopReason = "timeout" | "output" | "aborted";
 
-/** Default of `maxOutputBytes`. With 50 000 Services, iptables-save prints about a third of this. */
+/** With 50 000 Services, iptables-save prints about a third of this. */
 const defaultOutputBytes = 256 * 1024 * 1024;
 
 /**
@@ -49,7 +48,7 @@ const defaultOutputBytes = 256 * 1024 * 1024;
 const maxErrorLength = 4 * 1024;
 
 /**
- * Runs a program until it ends. Limits, cancellation and cleanup are the same for system tools and users' programs.
+ * Runs a program until it ends.
  *
  * The program gets its own process group, which is killed as a whole when the program is stopped, or when our process
  * exits first. Ctrl-C in a terminal does not reach the group. Processes that a program leaves behind when it exits by

@@ -17,7 +17,7 @@ import { Gauge, type Registry } from "prom-client";
 interface HealthCheckServersOptions {
   readonly log: Log;
   readonly metrics: Registry;
-  /** Value of `serviceProxyHealthy` for a family; called at each request. */
+  /** Called at each request. */
   readonly isProxyHealthy: (family: Family) => boolean;
   /**
    * Called after each attempt, with the reasons why addresses cannot be bound; the list is empty if all are bound.
@@ -30,14 +30,9 @@ interface HealthCheckServersOptions {
    * to another, and a load balancer removes a node after a few failed checks.
    */
   readonly retryMs?: number | undefined;
-  /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
 }
 
-/**
- * Argument of `HealthCheckServers.sync`: a view that contains the health checks to answer, and the addresses to listen
- * on.
- */
 interface CheckUpdate {
   readonly view: NodeView;
   /** Called again before each attempt to open ports, because a node may get new addresses while it runs. */
@@ -50,9 +45,8 @@ interface CheckUpdate {
 
 const keyOf = ({ service, family }: Pick<DesiredCheck, "service" | "family">): string => `${service} ${family}`;
 
-/** An address and port at which one health check is answered. */
 interface Listener {
-  /** Key of the health check: Service and family. */
+  /** See {@link keyOf}. */
   readonly check: string;
   readonly host: string;
   readonly port: number;
@@ -193,11 +187,7 @@ export class HealthCheckServers {
 /** Maximum number of open connections of one client to one server; a load balancer keeps one or two. */
 const maxPerClient = 8;
 
-/**
- * Listens on `port` at an address of this machine, and answers any path and method.
- *
- * Rejects with the system's error if the address cannot be bound.
- */
+/** Answers any path and method. Rejects with the system's error if the address cannot be bound. */
 function listen(host: string, port: number, answer: (response: ServerResponse) => void): Promise<Server> {
   // Load balancers check every few seconds from many addresses; the connections that they leave open must not pile up.
   const server = createServer({ ...silenceLimits, keepAliveTimeout: 15_000 }, (request, response) => {
@@ -207,12 +197,10 @@ function listen(host: string, port: number, answer: (response: ServerResponse) =
   closeOldest(server, maxPerClient, ({ remoteAddress = "" }) => remoteAddress);
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    // Restrict the socket to IPv6: on Linux, "::" would also bind IPv4, and the IPv4 server on the same port would
-    // fail.
+    // On Linux, "::" would also bind IPv4, and the IPv4 server on the same port would fail.
     server.listen({ host, port, ipv6Only: host.includes(":") }, () => {
       server.off("error", reject);
-      // If a connection cannot be accepted (no file descriptor is left), only its client is affected; the server
-      // continues.
+      // A connection that cannot be accepted, because no file descriptor is left, affects only its client.
       server.on("error", () => undefined);
       resolve(server);
     });
@@ -237,7 +225,6 @@ function answerCheck(response: ServerResponse, check: DesiredCheck, serviceProxy
   response.writeHead(localEndpoints !== 0 && serviceProxyHealthy ? 200 : 503, headers).end(body);
 }
 
-/** Health check that this node must answer, for one Service and one IP family. */
 interface DesiredCheck extends HealthCheckPlan {
   readonly service: ServiceKey;
   readonly namespace: string;
@@ -245,10 +232,7 @@ interface DesiredCheck extends HealthCheckPlan {
   readonly family: Family;
 }
 
-/**
- * Returns the health checks that one Service requires, at most one per family; none for a Service that does not exist.
- * Pure; O(endpoints) for a Service with a health-check node port.
- */
+/** Returns at most one check per family. Pure; O(endpoints) for a Service with a health-check node port. */
 export function desiredChecks(view: NodeView, key: ServiceKey): readonly DesiredCheck[] {
   const serviceView = view.services.get(key);
   if (serviceView === undefined) return [];
@@ -260,7 +244,6 @@ export function desiredChecks(view: NodeView, key: ServiceKey): readonly Desired
   });
 }
 
-/** Addresses at which health checks are answered, per IP family. */
 export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**

@@ -53,14 +53,12 @@ function readV4(onFailure: () => void): readonly string[] {
   return addresses.filter((address) => !ofServices.has(address));
 }
 
-/** The kernel lists IPv6 addresses with their interfaces, so Service addresses can be skipped without parsing them. */
 function readV6(): readonly string[] {
   return toAddressSet(parseIfInet6(readTable("if_inet6"))).set.v6;
 }
 
 const isOfServices = (link: string): boolean => serviceInterfaces.test(link);
 
-/** An address and the name of its interface. */
 type LinkAddress = readonly [link: string, address: string];
 
 /**
@@ -79,27 +77,24 @@ export function ipv4OfLinks(onFailure: () => void): readonly LinkAddress[] {
   return parseLinkAddresses(stdout ?? "");
 }
 
-/**
- * Parses the output of `ip -o address show`. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32 scope host …`.
- * Pure.
- */
+/** Parses `ip -o address show`. *Shape of a line:* `4: kube-ipvs0    inet 10.96.0.1/32 scope host …`. */
 export function parseLinkAddresses(text: string): readonly LinkAddress[] {
   const lines = text.matchAll(/^\d+: ([^\s@]+)\S*\s+inet6? ([0-9a-f.:]+)/gm);
   return [...lines].map(([, link = "", address = ""]) => [link, address]);
 }
 
-/** Returns the text of a table in /proc; "" if the kernel has no such table, e.g. because IPv6 is disabled. */
 function readTable(name: string): string {
   try {
     return readFileSync(`/proc/net/${name}`, "utf8");
   } catch {
+    // The kernel has no such table, e.g. because IPv6 is disabled.
     return "";
   }
 }
 
 /**
  * Returns the IPv4 addresses with a local route. *Shape of `text`:* a line `|-- 10.0.0.1` for an address, followed by
- * lines for its routes, e.g. `/32 host LOCAL`. Pure.
+ * lines for its routes, e.g. `/32 host LOCAL`.
  */
 function parseFibTrie(text: string): readonly string[] {
   const local = text.matchAll(/\|-- (\S+)\n(?: +\/\d+ .*\n)*? +\/32 host LOCAL/g);
@@ -111,7 +106,7 @@ const unusableFlags = 0x48;
 
 /**
  * Returns the usable IPv6 addresses of all interfaces except {@link serviceInterfaces}. *Shape of a line:*
- * `fd080000000000000000000000000001 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
+ * `fd080000000000000000000000000001 03 40 00 82 eth0`, where the fifth word holds the flags.
  */
 export function parseIfInet6(text: string): readonly string[] {
   return text.split("\n").flatMap((line) => {
@@ -126,21 +121,17 @@ export function parseIfInet6(text: string): readonly string[] {
 const validMs = 1_000;
 
 interface RecentAddressesOptions {
-  /** Default: {@link readLocalAddresses}. */
   readonly read?: ((onFailure: () => void) => AddressSet) | undefined;
-  /** Monotonic time in milliseconds. Default: the time of `realClock`. */
   readonly nowMs?: (() => number) | undefined;
 }
 
 /**
  * The node's own addresses, as of the last reading.
  *
- * The cost of `readLocalAddresses` grows with the number of Service addresses on an interface: with 10 000 of them, a
- * reading takes longer than a sync of one Service. Therefore a sync of a few Services uses the last reading for a
- * second. If a reading fails, the previous one is used, if there is one, and the next access reads again. `RuleSets`
- * calls `forget` before each check and before each sync of all Services. A sync of given Services uses the last
- * reading, even if `FamilyRules` turns it into a full sync. A new address is therefore used after the next check at the
- * latest.
+ * With 10 000 Service addresses on an interface, a reading takes longer than a sync of one Service. Therefore a sync of
+ * given Services uses the last reading for a second, even if `FamilyRules` turns it into a full sync. If a reading
+ * fails, the previous one is used, if there is one, and the next access reads again. `RuleSets` calls `forget` before
+ * each check and before each sync of all Services, so a new address is used after the next check at the latest.
  *
  * *Bound:* the node's own addresses.
  */
@@ -152,7 +143,6 @@ export class RecentAddresses {
     this.#options = options;
   }
 
-  /** Returns the addresses. A family is read when it is accessed. */
   readonly read = (): AddressSet => readWhenAccessed((family) => this.#ofFamily(family));
 
   /** Makes the next access read the addresses. The last addresses are kept in case that reading fails. */
@@ -187,12 +177,7 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
   "serve node ports on local addresses in these CIDRs, or with `primary` on the first address of each family that the Node has (default: all)",
 );
 
-/**
- * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. No value means all
- * addresses.
- *
- * Errors: BAD_OPTION.
- */
+/** Parses CIDRs of both families, or `primary` alone; no value means all addresses. Errors: BAD_OPTION. */
 export function parseNodePortAddresses(texts: readonly string[]): NodePortAddressRule {
   if (texts.includes("primary")) {
     if (texts.length === 1) return { kind: "primary" };

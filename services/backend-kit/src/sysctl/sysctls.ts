@@ -23,10 +23,7 @@ export class Sysctls {
     this.#root = root;
   }
 
-  /**
-   * Returns the path of a setting. *Shape of `name`:* `net/ipv4/ip_forward`, or the absolute path of a setting
-   * elsewhere.
-   */
+  /** *Shape of `name`:* `net/ipv4/ip_forward`, or the absolute path of a setting elsewhere. */
   pathOf(name: string): string {
     return resolve(this.#root, name);
   }
@@ -36,7 +33,7 @@ export class Sysctls {
     try {
       return Number((await readFile(this.pathOf(name), "utf8")).trim());
     } catch {
-      // A setting that cannot be read counts as absent; a later write fails with the reason.
+      // A later write fails with the reason.
       return undefined;
     }
   }
