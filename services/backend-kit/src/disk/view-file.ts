@@ -176,7 +176,6 @@ interface ViewHeader {
  */
 const viewFormat = { format: "kpng-view", version: 1 } as const;
 
-/** Decodes the first line of a saved view. Errors: a plain Error that says what is wrong with the file. */
 function decodeHeader(json: string): ViewHeader {
   const { format, version, nodeName, savedAt, bootId, position } = JSON.parse(json) as Record<string, unknown>;
   if (format !== viewFormat.format || version !== viewFormat.version)
@@ -189,9 +188,7 @@ function decodeHeader(json: string): ViewHeader {
   };
 }
 
-/**
- * Formats a position for the header as a string, because JSON has no 64-bit integers. *Shape:* `kube:9f… 100 205 198`.
- */
+/** A string, because JSON has no 64-bit integers. *Shape:* `kube:9f… 100 205 198`. */
 function formatPosition({ source, services, slices, nodes }: Position): string {
   return [source, services, slices, nodes].join(" ");
 }
@@ -204,7 +201,6 @@ function parsePosition(field: unknown): Position | undefined {
   return { source, services, slices, nodes, current: { services, slices, nodes } };
 }
 
-/** Maximum length of a saved view's header, in bytes. */
 const maxHeaderBytes = 4_096;
 
 /**

@@ -25,18 +25,14 @@ interface ViewKeeperOptions extends ViewPlace {
    * write. Default 5 000.
    */
   readonly intervalMs?: number | undefined;
-  /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
-  /** Monotonic time in milliseconds, which measures writes. Default that of `realClock`. */
+  /** Monotonic time in milliseconds, which measures writes. */
   readonly nowMs?: (() => number) | undefined;
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
 
-/**
- * Minimum ratio of a pause to the duration of the preceding write, so that writing takes at most a fiftieth of the
- * time.
- */
+/** Minimum ratio of a pause to the duration of the write before it. */
 const pausePerWrite = 50;
 
 /**
@@ -106,7 +102,7 @@ export class ViewKeeper implements SyncObserver {
   }
 }
 
-/** How long to wait for a watcher before the saved view is used, in milliseconds. */
+/** In milliseconds. */
 const watcherWaitMs = 3_000;
 
 /**
@@ -147,7 +143,6 @@ export function afterSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   return { ...update, touched: new Set([...saved.services.keys(), ...update.touched]), isFirst: false };
 }
 
-/** Command-line options of backends that save their last view on disk. */
 export const stateOptions: readonly OptionSpec[] = [
   {
     flags: "--state-dir <folder>",

@@ -31,13 +31,10 @@ export interface FollowOptions extends WatchOptions {
   readonly errorDelayMs?: number | undefined;
   /** Called after each batch, and at the end of each stream with the reason. */
   readonly onConnection?: ((state: ConnectionState) => void) | undefined;
-  /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
-  /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
 
-/** State of the connection to the watcher, for health and metrics. */
 export type ConnectionState =
   /** A batch was applied, and the view is now at this revision. */
   | { readonly kind: "synced"; readonly revision: bigint }
@@ -96,7 +93,6 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   }
 }
 
-/** What {@link watchView} needs of {@link FollowOptions}. */
 type WatchViewOptions = WatchOptions & Partial<Pick<FollowOptions, "log" | "onConnection">>;
 
 /**
@@ -148,7 +144,7 @@ export async function* watchView(
   }
 }
 
-/** Stages operations up to the next sync marker, and returns the marker. */
+/** Stages operations up to the next sync marker. */
 async function stageBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
@@ -249,7 +245,6 @@ function format(position: Position | undefined): string {
   return `${source} ${versions}, nodes ${nodes}-${current.nodes}`;
 }
 
-/** Returns the next operation of the stream. Errors: STREAM_LOST. */
 async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpItem> {
   let result: IteratorResult<OpItem>;
   try {
@@ -280,14 +275,10 @@ function decode(item: OpItem): LocalOp {
   }
 }
 
-/**
- * Maximum size of a packed message after decompression, in bytes, as specified for `BatchOp.Size` in the proto file.
- */
+/** Maximum size of a packed message after decompression, in bytes; see `BatchOp.Size` in the proto file. */
 const maxSize = 64 * 1024 * 1024;
 
-/**
- * Base-2 logarithm of the largest Zstandard window that a message may request, in bytes; the window also takes memory.
- */
+/** Base-2 logarithm of the largest Zstandard window that a message may request, which also takes memory. */
 const maxWindowLog = 26;
 
 /**

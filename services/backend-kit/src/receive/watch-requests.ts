@@ -74,7 +74,6 @@ export class WatchRequests {
   #firstFields: Partial<Pick<WatchReq, "HeldDigests" | "LastFailure">>;
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
-  /** True if the backend waits for the next batch. */
   #isRequested = false;
   /** Number of requested batches that have not arrived yet. */
   #outstanding = 0;
@@ -83,7 +82,6 @@ export class WatchRequests {
   /** Time at which the oldest unconfirmed batch was received; undefined if all are confirmed to the watcher. */
   #unconfirmedSinceMs: number | undefined;
   #nextAckMs = Number.NEGATIVE_INFINITY;
-  /** True once this stream has carried an acknowledgement. */
   #hasAcknowledged = false;
 
   /** `HeldDigests` are those of the view that earlier streams brought; undefined to ask for the whole view. */
@@ -104,13 +102,12 @@ export class WatchRequests {
     };
   }
 
-  /** Requests another batch, because the backend is ready for it. */
+  /** To be called when the backend is ready for another batch. */
   next(): void {
     this.#isRequested = true;
     this.#wakeup.wake();
   }
 
-  /** Records that a complete batch has arrived. */
   received(mark: SyncMark): void {
     this.#isRequested = false;
     this.#mark = mark;
@@ -151,9 +148,7 @@ export class WatchRequests {
     return this.#mark?.ackIntervalMs || defaultAckIntervalMs;
   }
 
-  /**
-   * Time at which a request will confirm the receipt of the last batch; in the past if the batch is already confirmed.
-   */
+  /** When a request will confirm the receipt of the last batch; in the past if the batch is already confirmed. */
   #confirmAtMs(): number {
     if (this.#unconfirmedSinceMs === undefined) return Number.NEGATIVE_INFINITY;
     return this.#unconfirmedSinceMs + Math.max(minConfirmDelayMs, 2 * this.#ackIntervalMs);
@@ -197,7 +192,6 @@ export class WatchRequests {
   }
 }
 
-/** Result of the last attempt to apply a batch. */
 interface SyncResult {
   /** Watcher run to which the revisions belong. */
   readonly instance: string;
@@ -214,7 +208,7 @@ interface SyncResult {
 /** Maximum number of earlier revisions in one acknowledgement; see `Ack.Earlier`. */
 const maxEarlier = 32;
 
-/** Maximum length of an error in an acknowledgement, in characters. */
+/** In characters. */
 const maxErrorLength = 1_000;
 
 /**
@@ -224,8 +218,9 @@ const maxErrorLength = 1_000;
  * *Bound:* the newest result, and the times of up to 32 earlier unsent results.
  */
 export class Acknowledgements implements SyncObserver {
-  /** The newest result, and earlier successes that have not been sent. */
+  /** The newest result. */
   #state: SyncResult | undefined;
+  /** Earlier successes that have not been sent. */
   #earlier: Pick<SyncResult, "applied" | "atMs">[] = [];
   #isUnsent = false;
   #listener: () => void = () => undefined;
@@ -234,7 +229,6 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times });
   }
 
-  /** Records an update that changes nothing as applied. */
   settled(update: ViewUpdate): void {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times: undefined });
   }
@@ -245,7 +239,7 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance, applied, failed: revision, error: reason.slice(0, maxErrorLength), times });
   }
 
-  /** For the stream: returns the results that have not been sent to this watcher run; undefined if there are none. */
+  /** Returns the results that have not been sent to this watcher run; undefined if there are none. */
   takeUnsent(instance: string): Ack | undefined {
     const state = this.#state;
     if (state === undefined || !this.#isUnsent || state.instance !== instance) return undefined;
@@ -263,7 +257,7 @@ export class Acknowledgements implements SyncObserver {
 
   /**
    * For the first request of a stream: returns the failure of the last attempt, no matter which watcher its revision
-   * came from; undefined if the attempt succeeded. This way a restarted watcher shows a failing node immediately.
+   * came from, so that a restarted watcher shows a failing node immediately.
    */
   lastFailure(): ApplyFailure | undefined {
     const state = this.#state;

@@ -7,7 +7,7 @@ import { BackendError } from "../types/backend-error.ts";
  */
 const bytesOf = { service: 900, other: 300 } as const;
 
-/** Number of copies of each of an item's strings in memory: as it came, and decoded or in a rule. */
+/** Each string is in memory as it came, and decoded or in a rule. */
 const textCopies = 2;
 
 /**
@@ -27,7 +27,7 @@ export function estimateOpBytes({ Op: op }: OpItem): number {
   }
 }
 
-/** Estimates the memory that an item of the view takes, in bytes; `length` is that of its message. */
+/** Estimates the memory of an item of the view, in bytes; `length` is that of its message. */
 export function itemBytes(set: SetName | undefined, path: string, length: number): number {
   return (set === SetName.ServicesSet ? bytesOf.service : bytesOf.other) + textCopies * (path.length + length);
 }
@@ -35,7 +35,7 @@ export function itemBytes(set: SetName | undefined, path: string, length: number
 /**
  * Returns the default limit for the view and for each batch, in bytes: a third of the memory limit. A view of 250 000
  * endpoints counts as 150 MB. While a whole view replaces another one, both are in memory, and the rest of the process
- * needs memory as well. Pure.
+ * needs memory as well.
  */
 export function defaultViewBytes(memoryBytes: number): number {
   return Math.floor(memoryBytes / 3);
@@ -44,13 +44,13 @@ export function defaultViewBytes(memoryBytes: number): number {
 /**
  * Returns the default of `--max-msg-size` for a memory limit, in bytes: 64 MiB as in KPNG, but at most a 128th of the
  * memory and at least 2 MiB. A message that consists of empty numbers takes 32 times its size when decoded, so a 128th
- * takes a quarter of the memory. Our watchers send at most 1.5 MiB, because etcd stores no larger object. Pure.
+ * takes a quarter of the memory. Our watchers send at most 1.5 MiB, because etcd stores no larger object.
  */
 export function defaultMessageBytes(memoryBytes: number): number {
   return Math.min(64 * 1024 * 1024, Math.max(2 * 1024 * 1024, Math.floor(memoryBytes / 128)));
 }
 
-/** Checks the estimated memory of a batch or of the view against the limit. Errors: VIEW_TOO_LARGE. */
+/** Errors: VIEW_TOO_LARGE. */
 export function checkViewBytes(what: "batch" | "view", bytes: number, maxBytes: number): void {
   if (bytes <= maxBytes) return;
   const text = `the ${what} that the watcher sent takes more than ${maxBytes} bytes (default: a third of the memory limit)`;

@@ -120,7 +120,7 @@ function endpointAt(chunk: ByteText, start: number): PackedEndpoint {
   return { key, record: chunk.slice(start, end), messageStart: messageStart - start };
 }
 
-/** Returns the chunks with which a chunk is replaced; none if no endpoint is left. */
+/** Returns the chunks that replace a chunk; none if no endpoint is left. */
 function changeChunk(chunk: ByteText, changes: ReadonlyMap<string, ByteText | undefined>): readonly ByteText[] {
   const kept = listEndpoints(chunk).filter(({ key }) => !changes.has(key));
   const put = [...changes].flatMap(([key, message]) =>
@@ -138,7 +138,6 @@ function changeChunk(chunk: ByteText, changes: ReadonlyMap<string, ByteText | un
   return chunks;
 }
 
-/** An endpoint that two lists do not have in the same way. */
 interface EndpointDifference {
   readonly key: string;
   /** The endpoint's message in each list; undefined if it is missing. */

@@ -55,7 +55,6 @@ interface OtherItem extends ItemRecord {
   readonly path: string;
 }
 
-/** A view as it is handed out. */
 interface ReceivedView extends NodeView {
   readonly services: SortedMap<ServiceKey, HeldService>;
   readonly endpointCount: number;
@@ -69,7 +68,6 @@ interface HeldView {
   readonly digests: BucketDigests;
   /** Exclusive or of the hashes of all items, as specified for EmptyOp.Digest in the proto file. */
   readonly digest: bigint;
-  /** Estimated memory of all items. */
   readonly bytes: number;
 }
 
@@ -119,7 +117,6 @@ export class ViewState {
     this.#isDoubtful = true;
   }
 
-  /** Discards the operations of an incomplete batch. */
   discard(): void {
     this.#staged = undefined;
   }
@@ -173,7 +170,6 @@ function otherKey(set: SetName, path: string): string {
   return `${set} ${path}`;
 }
 
-/** The state of a Service while a batch is applied. */
 interface StagedService {
   item: ServiceItem;
   record: ItemRecord;
@@ -187,13 +183,12 @@ interface StagedService {
 /** Number of changed endpoints that are packed together; until then, they take ten times as much memory. */
 const endpointsPerPacking = 4_096;
 
-/** The effect of one batch on a view. */
 class StagedView {
   readonly #base: HeldView;
   readonly #isReset: boolean;
   /** Changed Services; undefined for a deleted Service. */
   readonly #services = new Map<ServiceKey, StagedService | undefined>();
-  /** Services with changes that are not packed yet, and the number of these changes. */
+  /** Services with changes that are not packed yet. */
   readonly #unpacked = new Set<StagedService>();
   #unpackedCount = 0;
   readonly #others: Map<string, OtherItem>;
@@ -348,7 +343,7 @@ class Difference {
     this.bytes = bytes;
   }
 
-  /** Adds a Service; returns whether it differs. */
+  /** Returns whether the Service differs. */
   addService(key: ServiceKey, before: HeldService | undefined, after: HeldService | undefined): boolean {
     const isItemChanged = this.add(before?.record, after?.record);
     if (isItemChanged) this.counts.services++;
@@ -364,7 +359,7 @@ class Difference {
     return isItemChanged || differences.length > 0;
   }
 
-  /** Adds an item; returns whether it differs. */
+  /** Returns whether the item differs. */
   add(before: ItemRecord | undefined, after: ItemRecord | undefined): boolean {
     if (before?.hash === after?.hash) return false;
     this.isEmpty = false;

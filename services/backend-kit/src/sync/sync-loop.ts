@@ -15,20 +15,17 @@ import {
   type ViewUpdate,
 } from "../types/sync-update.ts";
 
-/** Options that decide when a sync runs. */
 export interface SyncPace {
   /**
    * Minimum time from the end of a sync, failed or not, to the start of the next, in milliseconds. Updates that arrive
    * meanwhile are merged. Default 0.
    */
   readonly minIntervalMs?: number | undefined;
-  /** Check that runs between syncs, never during one. Default: none. */
+  /** Runs between syncs, never during one. Default: none. */
   readonly check?: PeriodicCheck | undefined;
   /** Requests that the backend makes to this loop. Default: none. */
   readonly requests?: SyncRequests | undefined;
-  /** Called at each step of the loop. */
   readonly observers?: readonly SyncObserver[] | undefined;
-  /** Default performance.now. */
   readonly nowMs?: (() => number) | undefined;
 }
 
@@ -43,17 +40,15 @@ export interface PeriodicCheck {
 interface SyncLoopOptions extends SyncPace {
   /** Name of the backend, used in the log and as the name of its health part. */
   readonly name: string;
-  /** The backend's function that puts a view into effect. */
   readonly sync: Sync;
   readonly log: Log;
   readonly health: Health;
   /** First delay after a failed sync, in milliseconds; it doubles up to 30 s. Default 1000. */
   readonly errorDelayMs?: number | undefined;
-  /** True if the loop ends after the first success. */
+  /** Ends the loop after the first success. */
   readonly isOnce?: boolean | undefined;
   /** With `isOnce`: maximum time during which calls may fail, in milliseconds; 0 for no limit. Default 0. */
   readonly onceLimitMs?: number | undefined;
-  /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
 }
 
@@ -77,12 +72,12 @@ export class SyncRequests {
     this.#listener();
   }
 
-  /** Time of the request; infinite if there is none. */
+  /** Infinite if there is no request. */
   get nextAtMs(): number {
     return this.#atMs;
   }
 
-  /** For the loop: removes the request if it is due; returns true if the request was removed. */
+  /** For the loop: removes the request if it is due, and then returns true. */
   take(nowMs: number): boolean {
     if (this.#atMs > nowMs) return false;
     this.#atMs = Number.POSITIVE_INFINITY;
@@ -145,9 +140,8 @@ export class SyncLoop {
   readonly #pending = new PendingUpdate();
   readonly #requests: SyncRequests;
   readonly #arrived = new Wakeup();
-  /** Time of the next check; infinite without checks. */
+  /** Infinite without checks. */
   #checkAtMs = Number.POSITIVE_INFINITY;
-  /** End of the last sync. */
   #endedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: SyncLoopOptions) {
@@ -217,7 +211,7 @@ export class SyncLoop {
     ended.abort();
   }
 
-  /** Runs a check if it is due; returns true if it ran. */
+  /** Runs a check if it is due, and then returns true. */
   async #check(signal: AbortSignal): Promise<boolean> {
     const { check } = this.#options;
     const startMs = this.#clock.nowMs();
@@ -294,7 +288,6 @@ class PendingUpdate {
   /** True if the next delivery takes place even if nothing has changed. */
   #isRequired = false;
 
-  /** True if an update is waiting, even if it changes nothing. */
   get isWaiting(): boolean {
     return this.#newest !== undefined;
   }
@@ -338,7 +331,6 @@ class PendingUpdate {
     return { update, isNeeded };
   }
 
-  /** Records that an update is in effect. */
   delivered(update: ViewUpdate): void {
     this.#delivered = { ...update, touched: new Set(), counts: { services: 0, endpoints: 0 } };
   }
@@ -369,7 +361,7 @@ function merge(older: ViewUpdate, newer: ViewUpdate): ViewUpdate {
   };
 }
 
-/** Measures the stages of a sync that begins now. `receivedAtMs` is undefined if no update caused the sync. */
+/** `receivedAtMs` is undefined if no update caused the sync. */
 function measureStages(receivedAtMs: number | undefined): SyncStages & { readonly end: () => SyncTimes } {
   const startedAtMs = wallClockMs();
   let committingAtMs: number | undefined;
