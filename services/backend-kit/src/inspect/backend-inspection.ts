@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import { Code, ConnectError } from "@connectrpc/connect";
 import {
   BackendInspectService,
   GetBackendResponseSchema,
@@ -16,10 +16,8 @@ import type { Task } from "@kpng/process/task.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
 interface BackendInspectionOptions {
-  /** Name and version of the program. */
   readonly program: { readonly name: string; readonly version: string };
   readonly nodeName: string;
-  /** True while a stream from a watcher is in sync. */
   readonly isConnected: () => boolean;
   /** True for a dry run, which applies no revision. Default false. */
   readonly isDryRun?: boolean | undefined;
@@ -77,12 +75,7 @@ class BackendInspection implements SyncObserver {
     this.#lastSync = toSync(update, times, reason);
   }
 
-  /** Implementation of the service's methods. */
-  get service(): ServiceImpl<typeof BackendInspectService> {
-    return { getBackend: () => this.#getBackend(), listRules: (request) => this.#listRules(request) };
-  }
-
-  #getBackend() {
+  getBackend() {
     const { program, nodeName, isConnected, ruleSets } = this.#options;
     const { services, endpointCount = 0 } = this.#view ?? { services: new Map() };
     return create(GetBackendResponseSchema, {
@@ -109,7 +102,7 @@ class BackendInspection implements SyncObserver {
     });
   }
 
-  #listRules({ ruleSet, service }: ListRulesRequest) {
+  listRules({ ruleSet, service }: ListRulesRequest) {
     const { ruleSets } = this.#options;
     if (ruleSets === undefined) throw new ConnectError("this backend has no rules", Code.Unimplemented);
     const key = readServiceKey(service);
@@ -159,7 +152,7 @@ export function serveInspection(
 ): { readonly observer: SyncObserver; readonly task: Task } {
   const observer = new BackendInspection(options);
   const run = (signal: AbortSignal): Promise<void> =>
-    serveOnSocket(path, (router) => router.service(BackendInspectService, observer.service), signal);
+    serveOnSocket(path, (router) => router.service(BackendInspectService, observer), signal);
   return { observer, task: { name: "inspect", run } };
 }
 

@@ -52,7 +52,7 @@ export class TraceSyncs implements SyncObserver {
     const { arrival, isFirst } = update;
     // The first view after a node's start does not belong to any change.
     if (arrival === undefined || arrival.traceparents.length === 0 || isFirst) return;
-    const { tracing } = this.#options;
+    const { tracing, nodeName, backend } = this.#options;
     const { startedAtMs, renderedAtMs, endedAtMs } = times;
     const begunAtMs = Math.max(this.#failedAtMs ?? 0, arrival.storedAtMs || arrival.receivedAtMs);
     // Do not start after the next stage begins; the watcher's clock may be ahead.
@@ -62,28 +62,19 @@ export class TraceSyncs implements SyncObserver {
     const span = tracing.begin("backend.apply", { kind: "consumer", parent: newest, links, startMs });
     if (span === undefined) return;
     const parent = span.traceparent;
+    const attributes = { "k8s.node.name": nodeName, "kpng.backend": backend };
     // The first of several merged batches may have arrived before the newest change was stored.
     const receivedAtMs = Math.min(Math.max(arrival.receivedAtMs, startMs), startedAtMs);
     const stages = { startMs, receivedAtMs, startedAtMs, renderedAtMs, endedAtMs };
     for (const [name, from, to] of stageNames) {
-      recordSpan(tracing, name, {
-        parent,
-        startMs: stages[from],
-        endMs: stages[to],
-        attributes: this.#nodeAttributes(),
-      });
+      recordSpan(tracing, name, { parent, startMs: stages[from], endMs: stages[to], attributes });
     }
-    span.end({ endMs: endedAtMs, error, attributes: { ...this.#nodeAttributes(), ...describe(update) } });
+    span.end({ endMs: endedAtMs, error, attributes: { ...attributes, ...describe(update) } });
   }
 
   #chosen({ traceparents, tracedNodes }: Arrival, elapsedMs: number): readonly string[] {
     const share = elapsedMs > slowMs ? tracedNodes * slowFactor : tracedNodes;
     return traceparents.filter((one) => recordsTrace(one, this.#options.nodeName, share));
-  }
-
-  #nodeAttributes(): SpanAttributes {
-    const { nodeName, backend } = this.#options;
-    return { "k8s.node.name": nodeName, "kpng.backend": backend };
   }
 }
 

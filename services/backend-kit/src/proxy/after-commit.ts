@@ -3,26 +3,13 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { selectsAddress } from "@kpng/service-plan/plan-node.ts";
-import type { BackendContext } from "../backend/backend-command.ts";
 import { applySettings, desiredSettings } from "../conntrack/conntrack-settings.ts";
 import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
 import { HealthCheckServers, type ListenAddresses, listenAddresses } from "../health-check/health-check-servers.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import type { OpenRuleSets, ProxyHost } from "./proxy-spec.ts";
-import type { RuleChange } from "./rule-set.ts";
+import type { OpenRuleSets, ProxyRun, ServiceProxy } from "./proxy-spec.ts";
 
-interface AfterCommitOptions {
-  /** Name of the backend. */
-  readonly name: string;
-  readonly host: ProxyHost;
-  readonly context: BackendContext;
-  /** Parsed `conntrackOptions`. */
-  readonly options: ParsedOptions;
-  /** See `ServiceProxy.carriesTraffic`. */
-  readonly carriesTraffic: boolean;
-  readonly opened: Pick<OpenRuleSets<RuleChange>, "udpListeners" | "ruleSets">;
-}
+type CommittedRun = Omit<ProxyRun, "proxy"> & { readonly proxy: Pick<ServiceProxy, "carriesTraffic"> };
 
 /** Addresses of the node, and those at which its node ports answer. */
 interface NodeAddresses {
@@ -35,21 +22,23 @@ interface NodeAddresses {
  * and answers health checks from load balancers. None of this work may delay a sync or make it fail.
  */
 export class AfterCommit {
-  readonly #options: AfterCommitOptions;
+  readonly #run: CommittedRun;
   /** Undefined if conntrack has no client flows to clean. */
   readonly #cleaner: StaleFlowCleaner | undefined;
   readonly #servers: HealthCheckServers;
   /** True once conntrack's limits are set. */
   #hasLimits = false;
 
-  constructor(options: AfterCommitOptions) {
-    const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
-    this.#options = options;
-    const { udpListeners: listeners, ruleSets } = options.opened;
+  constructor(
+    run: CommittedRun,
+    { udpListeners: listeners, ruleSets }: Pick<OpenRuleSets, "udpListeners" | "ruleSets">,
+  ) {
+    const { log, metrics, health, proxyHealth, errorDelayMs } = run.context;
+    this.#run = run;
     const families = ruleSets.map(({ family }) => family);
     const servesWholeAddresses = ruleSets.some((ruleSet) => ruleSet.servesWholeAddresses === true);
     const cleaning = { log, metrics, health, errorDelayMs, listeners, servesWholeAddresses, families };
-    const hasFlows = !options.carriesTraffic || listeners !== undefined;
+    const hasFlows = run.proxy.carriesTraffic !== true || listeners !== undefined;
     this.#cleaner = hasFlows ? new StaleFlowCleaner(cleaning) : undefined;
     this.#servers = new HealthCheckServers({
       log,
@@ -68,7 +57,7 @@ export class AfterCommit {
     const parts = { "health-checks": this.#servers, conntrack: this.#cleaner };
     return Object.entries(parts).flatMap(([name, part]) => {
       if (part === undefined) return [];
-      return { name: `backend/${this.#options.name}/${name}`, run: (signal: AbortSignal) => part.run(signal) };
+      return { name: `backend/${this.#run.name}/${name}`, run: (signal: AbortSignal) => part.run(signal) };
     });
   }
 
@@ -89,7 +78,7 @@ export class AfterCommit {
     if (!this.#hasLimits) await this.#setConntrackLimits();
     const request = { view, changed, families, isNodePortAddress: this.#nodePortAddressOf(view) };
     // With `--once`, search before the process ends.
-    if (this.#options.context.isOnce) await this.#cleaner.search(request, signal);
+    if (this.#run.context.isOnce) await this.#cleaner.search(request, signal);
     else this.#cleaner.offer(request);
   }
 
@@ -106,7 +95,7 @@ export class AfterCommit {
   }
 
   #addresses(view: NodeView): NodeAddresses {
-    const { settings, localAddresses } = this.#options.host;
+    const { settings, localAddresses } = this.#run.host;
     const local = localAddresses();
     return { local, chosen: listenAddresses(settings.nodePortAddresses, view, local) };
   }
@@ -116,9 +105,9 @@ export class AfterCommit {
    * that carries the traffic itself.
    */
   async #setConntrackLimits(): Promise<void> {
-    const { options, context, host, carriesTraffic } = this.#options;
+    const { options, context, host, proxy } = this.#run;
     this.#hasLimits = true;
-    if (context.serviceProxyName !== "" || carriesTraffic) return;
+    if (context.serviceProxyName !== "" || proxy.carriesTraffic === true) return;
     await applySettings(desiredSettings(options, availableParallelism()), host.sysctls, context.log);
   }
 }

@@ -12,7 +12,7 @@ import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 import { optionPrefix, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
-import type { Destination, ProxyHost, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
+import type { Destination, ProxyRun, ProxySpec, ServiceProxy } from "./proxy-spec.ts";
 import { proxyTask } from "./proxy-task.ts";
 import type { RuleChange, RuleDifference } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
@@ -104,61 +104,51 @@ function makeTask<Change extends RuleChange>(
   }
   const { log, metrics } = context;
   const addresses = new RecentAddresses();
-  const host = (destination: Destination): ProxyHost => ({
-    destination,
-    settings,
-    sysctls: new Sysctls(textOption(options, "procSys")),
-    requests: new SyncRequests(),
-    log,
-    metrics,
-    localAddresses: addresses.read,
-    forgetAddresses: addresses.forget,
-  });
+  const runTo = (destination: Destination): ProxyRun<Change> => {
+    const host = {
+      destination,
+      settings,
+      sysctls: new Sysctls(textOption(options, "procSys")),
+      requests: new SyncRequests(),
+      log,
+      metrics,
+      localAddresses: addresses.read,
+      forgetAddresses: addresses.forget,
+    };
+    return { name, proxy, host, context, options };
+  };
   if (options.cleanup === true) {
-    return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };
+    return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(runTo({ kind: "kernel" }).host) };
   }
-  if (options.diff === true) return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, options });
+  if (options.diff === true) {
+    const proxyRun = runTo({ kind: "nowhere" });
+    return { name: `backend/${name}/diff`, run: (signal) => runDiff(proxyRun, signal) };
+  }
   const alternative = alternatives.find((one) => options[one.optionKey] === true);
   if (alternative !== undefined) return alternative.makeTask(options, settings, context);
   const isDry = options.dryRun === true;
   const period = (key: string, standardMs: number): number => Number(options[key] ?? standardMs);
-  return proxyTask({
-    name,
-    proxy,
-    host: host(isDry ? { kind: "print", print: (text) => void process.stdout.write(text) } : { kind: "kernel" }),
-    context,
-    options,
+  const print = (text: string): void => void process.stdout.write(text);
+  return proxyTask(runTo(isDry ? { kind: "print", print } : { kind: "kernel" }), {
     checkMs: isDry ? 0 : period(`${optionPrefix(proxyMode)}SyncPeriod`, 30_000),
     minIntervalMs: period(`${optionPrefix(proxyMode)}MinSyncPeriod`, 100),
     stateFolder: isDry ? undefined : readStateFolder(name, options, log),
   });
 }
 
-interface DiffOptions<Change extends RuleChange> {
-  /** Name of the backend. */
-  readonly name: string;
-  readonly proxy: ServiceProxy<Change>;
-  /** Its destination is "nowhere". */
-  readonly host: ProxyHost;
-  readonly context: BackendContext;
-  readonly options: ParsedOptions;
-}
-
 type FamilyDifference = RuleDifference & { readonly family: Family };
 
 /**
- * Returns the task behind `--diff` of a service proxy. The task compares the installed rules once with the rules that
- * the view requires, prints the differences, and sets the exit status to 0 (no difference) or 1.
+ * Serves `--diff`: compares the installed rules once with the rules that the view requires, prints the differences, and
+ * sets the exit status to 0 (no difference) or 1. `host.destination` is "nowhere".
  *
  * It rejects with the error from `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error from
  * reading the rules.
  */
-function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task {
-  return { name: `backend/${options.name}/diff`, run: (signal) => run(options, signal) };
-}
-
-async function run<Change extends RuleChange>(options: DiffOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context } = options;
+async function runDiff<Change extends RuleChange>(
+  { name, proxy, host, context, options }: ProxyRun<Change>,
+  signal: AbortSignal,
+): Promise<void> {
   const differences: FamilyDifference[] = [];
   const { ruleSets } = await proxy.openRuleSets(host);
   const rules = new RuleSets({
@@ -180,7 +170,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   if ("cause" in outcome) throw outcome.cause;
   // The families may finish in any order.
   differences.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
-  process.stdout.write(options.options.output === "json" ? formatJson(differences) : formatTable(differences));
+  process.stdout.write(options.output === "json" ? formatJson(differences) : formatTable(differences));
   process.exitCode = differences.length === 0 ? 0 : 1;
 }
 

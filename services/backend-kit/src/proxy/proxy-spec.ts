@@ -64,8 +64,18 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   cleanUp(host: ProxyHost): Promise<void>;
 }
 
+/** A run of a service proxy. */
+export interface ProxyRun<Change extends RuleChange = RuleChange> {
+  /** Name of the backend. */
+  readonly name: string;
+  readonly proxy: ServiceProxy<Change>;
+  readonly host: ProxyHost;
+  readonly context: BackendContext;
+  readonly options: ParsedOptions;
+}
+
 /** Result of `ServiceProxy.openRuleSets`. */
-export interface OpenRuleSets<Change extends RuleChange> {
+export interface OpenRuleSets<Change extends RuleChange = RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   /** Called after each sync and repair of a family, for the backend's own metrics. */
   readonly onOutcome?: ((outcome: FamilyOutcome<Change>) => void) | undefined;

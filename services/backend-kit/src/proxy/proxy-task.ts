@@ -9,20 +9,14 @@ import type { BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
 import { familyLabels, ProxyMetrics } from "../observe/proxy-metrics.ts";
 import type { PeriodicCheck } from "../sync/sync-loop.ts";
-import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncStages, SyncUpdate } from "../types/sync-update.ts";
 import { AfterCommit } from "./after-commit.ts";
-import type { ProxyHost, ServiceProxy } from "./proxy-spec.ts";
+import type { ProxyRun } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
-interface ProxyTaskOptions<Change extends RuleChange> {
-  /** Name of the backend. */
-  readonly name: string;
-  readonly proxy: ServiceProxy<Change>;
-  readonly host: ProxyHost;
-  readonly context: BackendContext;
-  readonly options: ParsedOptions;
+/** When a service proxy syncs and checks, and where it saves its view. */
+interface ServeOptions {
   /** Time between two checks for changes by other programs, in milliseconds; 0 for none. */
   readonly checkMs: number;
   /** Minimum time between two syncs, in milliseconds. */
@@ -37,14 +31,17 @@ interface ProxyTaskOptions<Change extends RuleChange> {
  *
  * The task rejects with the error from `openRuleSets` if the node does not support such rules, and like `backendTask`.
  */
-export function proxyTask<Change extends RuleChange>(serve: ProxyTaskOptions<Change>): Task {
-  const { name } = serve;
-  return { name: `backend/${name}`, run: (signal) => run(serve, signal) };
+export function proxyTask<Change extends RuleChange>(proxyRun: ProxyRun<Change>, serve: ServeOptions): Task {
+  return { name: `backend/${proxyRun.name}`, run: (signal) => run(proxyRun, serve, signal) };
 }
 
 /** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
-async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, signal: AbortSignal): Promise<void> {
-  const { name, proxy, host, context, checkMs, minIntervalMs, stateFolder } = serve;
+async function run<Change extends RuleChange>(
+  proxyRun: ProxyRun<Change>,
+  { checkMs, minIntervalMs, stateFolder }: ServeOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const { name, proxy, host, context } = proxyRun;
   const { metrics, proxyHealth } = context;
   // Register this part first. If only the other, ready parts existed, the process would count as ready before its rules
   // are open.
@@ -64,7 +61,7 @@ async function run<Change extends RuleChange>(serve: ProxyTaskOptions<Change>, s
   });
   proxyHealth?.setFamilies(families);
   const isCommitted = host.destination.kind === "kernel";
-  const after = new AfterCommit({ ...serve, carriesTraffic: proxy.carriesTraffic === true, opened });
+  const after = new AfterCommit(proxyRun, opened);
   const onChanges = async (update: SyncUpdate, stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
     const { view, isFromDisk = false, isAfterReboot = false } = update;
