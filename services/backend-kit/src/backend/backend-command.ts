@@ -34,7 +34,7 @@ export interface BackendContext {
    * listens.
    */
   readonly errorDelayMs: number;
-  /** True if the backend ends after the first successful sync. */
+  /** Ends the backend after the first successful sync. */
   readonly isOnce: boolean;
   /**
    * With `isOnce`: maximum wait for the first view, and maximum time during which syncs may fail, in milliseconds; 0 or
@@ -45,15 +45,11 @@ export interface BackendContext {
   readonly acceptOlderAfterMs?: number | undefined;
   /** Name of the watcher in error messages, e.g. its address. Default: "the watcher of this process". */
   readonly watcher?: string | undefined;
-  /**
-   * Path of the unix socket through which `kpng get backend` queries this backend (`--inspect-socket`); undefined if
-   * there is none.
-   */
+  /** Path of the unix socket through which `kpng get backend` queries this backend (`--inspect-socket`). */
   readonly inspectSocket?: string | undefined;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Records traces of syncs. Default: none. */
   readonly tracing?: Tracing | undefined;
   /** Health in kube-proxy's terms, for a service proxy whose process serves health probes. `backendTask` updates it. */
   readonly proxyHealth?: ProxyHealth | undefined;
@@ -66,7 +62,6 @@ export interface BackendCommand {
   /** KPNG's names for the backend, where they differ, e.g. "userspacelin" for `to-userspacelin`. Default: none. */
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
-  /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];
   /** Shown below the options in help; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;

@@ -11,11 +11,9 @@ import {
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { defaultMessageBytes } from "../state/item-limits.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
-import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 
-/** Option for the maximum size of a message; relays (`kpng api`) also have it. */
 export const maxMessageOption: OptionSpec = {
   flags: "--max-msg-size <bytes>",
   isExpert: true,
@@ -26,10 +24,8 @@ export const maxMessageOption: OptionSpec = {
 
 /**
  * Options for the connection to the watcher, for programs that connect to it over the network: `kpng-NAME` has them
- * through {@link backendOptions}, `kpng local` directly.
- *
- * The options in this file are grouped because `kpng … to-local` has a watcher in its own process and needs only
- * `followOptions`.
+ * through {@link backendOptions}, `kpng local` directly. `kpng … to-local` has a watcher in its own process and needs
+ * only `followOptions`.
  */
 export const connectionOptions: readonly OptionSpec[] = [
   {
@@ -88,7 +84,6 @@ export const followOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** All options shared by backends that run in their own process. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
   ...clientOptions("the connection to the watcher"),
@@ -98,19 +93,7 @@ export const backendOptions: readonly OptionSpec[] = [
 ];
 
 /** Parses {@link followOptions} and the limits among {@link connectionOptions}. */
-export function readFollowOptions(
-  options: ParsedOptions,
-): Pick<
-  BackendContext,
-  | "nodeName"
-  | "serviceProxyName"
-  | "acceptOlderAfterMs"
-  | "maxMessageBytes"
-  | "errorDelayMs"
-  | "isOnce"
-  | "firstViewLimitMs"
-  | "inspectSocket"
-> {
+export function readFollowOptions(options: ParsedOptions) {
   return {
     nodeName: String(options.nodeName),
     serviceProxyName: String(options.serviceProxyName),

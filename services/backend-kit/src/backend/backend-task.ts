@@ -64,7 +64,6 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
     /** Folder in which the last view is saved, for a start without a watcher. Default: none, nothing is saved. */
     readonly stateFolder?: string | undefined;
-    /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };
 
@@ -141,7 +140,6 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   ]);
 }
 
-/** The parts of a backend that its {@link ViewFeed} uses. */
 interface FeedParts {
   readonly loop: SyncLoop;
   readonly metrics: BackendMetrics;
@@ -149,7 +147,6 @@ interface FeedParts {
   readonly gate: ForwardGate;
   readonly acks: Acknowledgements;
   readonly program: { readonly name: string; readonly version: string };
-  /** Where the view is saved; undefined if it is not. */
   readonly place: ViewPlace | undefined;
 }
 
@@ -176,7 +173,6 @@ class ViewFeed {
     this.#parts = parts;
   }
 
-  /** Offers each update from the watchers to the loop, until `signal` aborts. */
   async receive(signal: AbortSignal): Promise<void> {
     const { isDryRun: isObserver, maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = this.#options;
     const { loop, metrics, connection, gate, acks, program, place } = this.#parts;

@@ -21,7 +21,6 @@ import type { BackendCommand, BackendContext } from "./backend-command.ts";
 import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 
-/** Options of {@link runBackend}. */
 export type RunBackendOptions = (BackendCallbacks | CallbacksFromOptions) & {
   /** Name of the backend: lower-case letters, digits, dashes. Help shows the program as `kpng-NAME`. */
   readonly name: string;
@@ -131,7 +130,6 @@ export async function serveBackend(
   });
 }
 
-/** Returns the servers for health and metrics. */
 function statusTasks(
   backend: BackendCommand,
   options: ParsedOptions,
@@ -173,5 +171,5 @@ function withoutFailure(task: Task, log: Log): Task {
   return { name: task.name, run };
 }
 
-/** Time after which a default health port that is taken is tried again, in milliseconds. */
+/** In milliseconds. */
 const healthRetryMs = 1_000;

@@ -142,10 +142,7 @@ function flatten(values: Readonly<Record<string, unknown>>, prefix = ""): readon
   );
 }
 
-/**
- * Parses a value from the file as commander parses a value on the command line. Errors: BAD_CONFIG, which names the
- * field.
- */
+/** Parses a value as commander does. Errors: BAD_CONFIG, which names the field. */
 function parseValue(option: Option, field: string, value: unknown): unknown {
   const port = standardPorts.get(field);
   const text = port === undefined ? String(value) : withPort(String(value), port);
@@ -160,7 +157,6 @@ function parseValue(option: Option, field: string, value: unknown): unknown {
   }
 }
 
-/** Adds the standard port to an address without a port, as kube-proxy does. */
 function withPort(address: string, port: number): string {
   if (/^[^:]*:\d+$|\]:\d+$/.test(address)) return address;
   return address.includes(":") ? `[${address.replace(/^\[|\]$/g, "")}]:${port}` : `${address}:${port}`;

@@ -28,9 +28,7 @@ export interface DialWatchersOptions extends Pick<DialOptions, "tls" | "token" |
   readonly answerLimitMs?: number | undefined;
   /** Time between two searches for a watcher that is not stale, in milliseconds. Default 20 000. */
   readonly searchMs?: number | undefined;
-  /** Default {@link resolveHost}. */
   readonly resolve?: typeof resolveHost | undefined;
-  /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
 
@@ -159,7 +157,7 @@ class WatcherFinder {
   #last = "";
   /** Key of the address that the next stream tries first; "" for none. */
   #preferred = "";
-  /** Key of the address that last sent a message, so that the log names a watcher only when it changes. */
+  /** Key of the address that last sent a message. */
   #working = "";
 
   /** Errors: BAD_OPTION. */
@@ -227,7 +225,6 @@ class WatcherFinder {
     return ranked.sort((a, b) => a.order - b.order).map(({ address }) => address);
   }
 
-  /** True if there was more than one address for the last stream. */
   get hasOthers(): boolean {
     return this.#addresses.length > 1;
   }
@@ -236,7 +233,6 @@ class WatcherFinder {
     return getOrMake(this.#transports, address.key, () => dialAddress(address, this.#options));
   }
 
-  /** Returns the watchers at all other addresses, by key. */
   othersThan({ key }: WatcherAddress): readonly (readonly [string, Transport])[] {
     return this.#addresses.filter((one) => one.key !== key).map((one) => [one.key, this.transportOf(one)]);
   }
@@ -253,7 +249,6 @@ class WatcherFinder {
     this.#last = "";
   }
 
-  /** Must be called at the first message of a stream. */
   worked({ key }: WatcherAddress): void {
     if (key === this.#working) return;
     this.#working = key;
@@ -261,7 +256,6 @@ class WatcherFinder {
   }
 }
 
-/** One address of a watcher, after name resolution. */
 interface WatcherAddress {
   /** Identifier, also used in the log: `10.0.0.1:12090`, `[fd00::1]:12090`, `unix:/run/kpng.sock`. */
   readonly key: string;
@@ -270,12 +264,11 @@ interface WatcherAddress {
   readonly serverName?: string | undefined;
 }
 
-/** Resolves a name to its addresses as this machine does: hosts file, search domains, DNS. Rejects if there are none. */
+/** Uses the hosts file, search domains and DNS. Rejects if there are no addresses. */
 async function resolveHost(host: string): Promise<readonly string[]> {
   return (await lookup(host, { all: true })).map(({ address }) => address);
 }
 
-/** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
 function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
   // A comma may be part of a password, so error messages must not show one part, but the whole value with its
   // credentials hidden.
@@ -296,10 +289,7 @@ function addressesFor(api: ApiAddress, addressesOf: (host: string) => readonly s
   }));
 }
 
-/**
- * Returns a transport to one address of a watcher, for `dialWatchers`. The certificate must have the name that `--api`
- * gives, even if the name was resolved to an address.
- */
+/** The certificate must have the name that `--api` gives, even if the name was resolved to an address. */
 function dialAddress(
   { key, address, serverName }: WatcherAddress,
   { tls, token, maxMessageBytes }: DialWatchersOptions,
@@ -310,7 +300,7 @@ function dialAddress(
   return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
 }
 
-/** Time within which one of several watchers must accept a connection, in milliseconds. */
+/** In milliseconds. */
 const connectLimitMs = 5_000;
 
 /**
@@ -357,7 +347,7 @@ export async function findFreshWatcher(
   return undefined;
 }
 
-/** Time within which a watcher must say whether it is stale, in milliseconds. */
+/** In milliseconds. */
 const checkLimitMs = 3_000;
 
 async function isFresh(transport: Transport, signal: AbortSignal): Promise<boolean> {

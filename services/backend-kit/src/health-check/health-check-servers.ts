@@ -1,5 +1,6 @@
 import { createServer, type Server, type ServerResponse } from "node:http";
 import { type AddressSet, type Family, families, isLinkLocal } from "@kpng/model/address.ts";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { closeOldest, silenceLimits } from "@kpng/process/health/status-server.ts";
@@ -46,8 +47,8 @@ interface CheckUpdate {
 const keyOf = ({ service, family }: Pick<DesiredCheck, "service" | "family">): string => `${service} ${family}`;
 
 interface Listener {
-  /** See {@link keyOf}. */
-  readonly check: string;
+  /** Updated by each sync, because the server outlives the view that opened it. */
+  check: DesiredCheck;
   readonly host: string;
   readonly port: number;
   /** Undefined while the address cannot be bound. */
@@ -72,7 +73,7 @@ export class HealthCheckServers {
   /** Health checks to answer, by {@link keyOf}. */
   readonly #checks = new Map<string, DesiredCheck>();
   readonly #listeners = new Map<string, Listener>();
-  #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
+  #addresses: (() => ListenAddresses) | undefined;
   /** The last step; see `#next`. */
   #work: Promise<void> = Promise.resolve();
 
@@ -95,15 +96,15 @@ export class HealthCheckServers {
     return this.#next(async () => {
       this.#addresses = addresses;
       let isChanged = changed === "all";
-      const before = changed === "all" ? [...this.#checks.values()].map(({ service }) => service) : changed;
-      for (const service of before) {
-        for (const family of inForce) isChanged = this.#checks.delete(keyOf({ service, family })) || isChanged;
-      }
-      for (const service of changed === "all" ? view.services.keys() : changed) {
-        for (const check of desiredChecks(view, service)) {
-          if (!inForce.includes(check.family)) continue;
-          this.#checks.set(keyOf(check), check);
-          isChanged = true;
+      const known = () => [...this.#checks.values()].map(({ service }) => service);
+      for (const service of changed === "all" ? new Set([...known(), ...view.services.keys()]) : changed) {
+        const checks = desiredChecks(view, service);
+        for (const family of inForce) {
+          const check = checks.find((one) => one.family === family);
+          const key = keyOf({ service, family });
+          if (check !== undefined) this.#checks.set(key, check);
+          isChanged ||= check !== undefined || this.#checks.has(key);
+          if (check === undefined) this.#checks.delete(key);
         }
       }
       if (isChanged) await this.#reconcile();
@@ -140,45 +141,42 @@ export class HealthCheckServers {
         await server?.[Symbol.asyncDispose]();
       }),
     );
-    for (const [key, listener] of desired) if (!this.#listeners.has(key)) this.#listeners.set(key, listener);
+    for (const [key, listener] of desired) getOrMake(this.#listeners, key, () => listener).check = listener.check;
     for (const listener of this.#listeners.values()) if (listener.server === undefined) await this.#open(listener);
     const missing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
-    this.#missing.set(new Set(missing.map(({ check }) => check)).size);
+    this.#missing.set(new Set(missing.map(({ check }) => keyOf(check))).size);
     this.#options.onFailures?.(missing.map(({ host, port, failure }) => `${host} port ${port}: ${failure}`));
   }
 
   #desiredListeners(): ReadonlyMap<string, Listener> {
     const desired = new Map<string, Listener>();
-    const addresses = this.#checks.size === 0 ? undefined : this.#addresses();
-    for (const [check, { family, port }] of this.#checks) {
+    const addresses = this.#checks.size === 0 ? undefined : this.#addresses?.();
+    for (const [key, check] of this.#checks) {
+      const { family, port } = check;
       const chosen = addresses?.[family];
       const hosts = chosen?.kind === "listed" ? chosen.addresses : [family === "v4" ? "0.0.0.0" : "::"];
       for (const host of hosts) {
         // As in `planNode`: without a zone, a link-local address cannot be bound.
         if (isLinkLocal(host)) continue;
-        desired.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
+        desired.set(`${key} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
       }
     }
     return desired;
   }
 
   async #open(listener: Listener): Promise<void> {
-    const { check, host, port } = listener;
-    const desired = this.#checks.get(check);
-    if (desired === undefined) return;
-    const { service, family } = desired;
-    // Read the newest check on each request, because the server outlives the view that opened it.
+    const { host, port } = listener;
+    const { service, family } = listener.check;
     const answer = (response: ServerResponse): void =>
-      answerCheck(response, this.#checks.get(check) ?? desired, this.#options.isProxyHealthy(family));
+      answerCheck(response, listener.check, this.#options.isProxyHealthy(family));
     try {
       listener.server = await listen(host, port, answer);
       listener.failure = "";
     } catch (error) {
       const reason = reasonOf(error);
       const fields = { service, family, host, port, reason };
-      if (listener.failure !== reason) {
-        this.#options.log.error("cannot open health-check node port: trying again", fields);
-      }
+      const isNew = listener.failure !== reason;
+      if (isNew) this.#options.log.error("cannot open health-check node port: trying again", fields);
       listener.failure = reason;
     }
   }

@@ -25,7 +25,7 @@ interface BackendInspectionOptions {
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
-/** Maximum number of drift entries in an answer, as in the proto file. */
+/** As in the proto file. */
 const maxDrift = 100;
 
 /**

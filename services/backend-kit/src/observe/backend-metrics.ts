@@ -5,12 +5,10 @@ import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { ConnectionState } from "../receive/follow-view.ts";
 import type { SyncObserver, ViewUpdate } from "../types/sync-update.ts";
 
-/** Result of {@link createBackendMetrics}. */
 export type BackendMetrics = ReturnType<typeof createBackendMetrics>;
 
 const results = ["ok", "failed"];
 
-/** Registers the metrics that every backend has. */
 export function createBackendMetrics(registry: Registry) {
   const registers = [registry];
   const counter = (name: string, help: string) => new Counter({ name, help, registers });

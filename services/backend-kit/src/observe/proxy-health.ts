@@ -7,7 +7,6 @@ import { Counter, type Registry } from "prom-client";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { familyLabels } from "./proxy-metrics.ts";
 
-/** Options of {@link ProxyHealth}. */
 export interface ProxyHealthOptions {
   /** Families that the backend makes rules for, as far as they are known before it starts; see `setFamilies`. */
   readonly families: readonly Family[];
@@ -17,7 +16,7 @@ export interface ProxyHealthOptions {
   readonly now?: (() => number) | undefined;
 }
 
-/** Duration after which a sync counts as hanging, in milliseconds; longer than any real sync. */
+/** A sync that takes longer counts as hanging. In milliseconds. */
 const stuckMs = 600_000;
 
 interface FamilyHealth {
@@ -63,7 +62,6 @@ export class ProxyHealth implements SyncObserver {
     this.setFamilies(options.families);
   }
 
-  /** Restricts health to these families. */
   setFamilies(families: readonly Family[]): void {
     this.#families.clear();
     for (const family of families) {
@@ -144,7 +142,6 @@ export class ProxyHealth implements SyncObserver {
     return `${familyLabels[name]}: a change was not applied in time`;
   }
 
-  /** Answer to `/healthz`. */
   healthz(): HealthAnswer {
     const faults = [...this.#families.keys()].flatMap((family) => this.#fault(family) ?? []);
     if (!this.#isNodeKnown) faults.push("the cluster has no Node of this name");
@@ -153,7 +150,6 @@ export class ProxyHealth implements SyncObserver {
     return { isOk, body: this.#body(isOk, { nodeEligible: this.#isNodeEligible }, faults.join("; ")) };
   }
 
-  /** Answer to `/livez`. */
   livez(): HealthAnswer {
     const runningMs = this.#runningSinceMs === undefined ? 0 : this.#nowMs() - this.#runningSinceMs;
     const isOk = runningMs < stuckMs;
@@ -195,7 +191,6 @@ function iso(ms: number): string {
 
 interface ProxyObserveOptions {
   readonly proxyHealth: ProxyHealth;
-  /** Health of the process; `/readyz` lists its parts. */
   readonly health: Health;
   readonly metrics: Registry;
   /** Answer to `/proxyMode`, e.g. "iptables". */
@@ -203,10 +198,8 @@ interface ProxyObserveOptions {
 }
 
 /**
- * Returns tasks that run the HTTP servers of a service proxy for probes and metrics. They serve /healthz and /livez
- * with kube-proxy's bodies, headers and counters, /proxyMode, and the other paths of a status server.
- *
- * Errors of the tasks: LISTEN_FAILED if an address cannot be bound.
+ * Returns the status servers of a service proxy. They serve /healthz and /livez with kube-proxy's bodies, headers and
+ * counters, /proxyMode, and the other paths of a status server. Errors: see `statusServerTasks`.
  */
 export function proxyObserveTasks(
   addresses: StatusAddresses,

@@ -4,7 +4,6 @@ import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { ChangeCounts, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
-/** Options of {@link ProxyMetrics}. */
 export interface ProxyMetricsOptions {
   readonly registry: Registry;
   readonly families: readonly Family[];
@@ -58,7 +57,7 @@ export class ProxyMetrics implements SyncObserver {
     }
   }
 
-  /** Resets the pending changes, because the sync that starts includes them. */
+  /** The sync that starts includes the pending changes. */
   started(): void {
     this.#metrics.serviceChangesPending.set(0);
     this.#metrics.endpointChangesPending.set(0);

@@ -40,7 +40,6 @@ const frontendKinds: Readonly<Record<Frontend["kind"], FrontendKind>> = {
 
 const sets = { cluster: EndpointSet.CLUSTER, local: EndpointSet.LOCAL } as const;
 
-/** Returns the operation that replaces the settings of a family. */
 export function nodeOperation(plan: NodePlan): WatchResponse {
   return operation({ case: "node", value: nodeFields(plan) });
 }

@@ -42,7 +42,7 @@ interface PlanTaskOptions {
   readonly deliver: (batch: PlanBatch, state: PlanState, signal: AbortSignal) => Promise<void>;
 }
 
-/** Interval at which the node's addresses are read again, because node ports may answer at new ones. */
+/** Node ports may answer at new addresses. */
 const addressesEveryMs = 30_000;
 
 /**
@@ -100,7 +100,6 @@ export class PlanState {
   readonly #changed = new Map<string, WatchResponse>();
   #isWhole = false;
 
-  /** True if {@link take} would return a batch. */
   get isChanged(): boolean {
     return this.#isWhole || this.#changed.size > 0;
   }

@@ -11,7 +11,7 @@ import type { OpenRuleSets, ProxyRun, ServiceProxy } from "./proxy-spec.ts";
 
 type CommittedRun = Omit<ProxyRun, "proxy"> & { readonly proxy: Pick<ServiceProxy, "carriesTraffic"> };
 
-/** Addresses of the node, and those at which its node ports answer. */
+/** `chosen` are those at which node ports answer. */
 interface NodeAddresses {
   readonly local: AddressSet;
   readonly chosen: ListenAddresses;
@@ -52,7 +52,7 @@ export class AfterCommit {
     health.setReady("health-checks");
   }
 
-  /** Tasks that answer health checks and search for stale flows; run them concurrently with the sync loop. */
+  /** To be run concurrently with the sync loop. */
   get tasks(): readonly Task[] {
     const parts = { "health-checks": this.#servers, conntrack: this.#cleaner };
     return Object.entries(parts).flatMap(([name, part]) => {

@@ -79,14 +79,13 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
   ];
 }
 
-/** Returns the names of the given options that select a run other than serving. */
+/** Returns the names of the options that select a run other than serving. */
 function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
   return ["dryRun", "diff", "cleanup", ...alternatives.map(({ optionKey }) => optionKey)].filter(
     (name) => options[name] === true,
   );
 }
 
-/** Returns the task that the options select: serving, printing, comparing, cleaning up, or an alternative. */
 function makeTask<Change extends RuleChange>(
   spec: ProxySpec<Change>,
   options: ParsedOptions,

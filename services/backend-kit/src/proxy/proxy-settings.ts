@@ -46,7 +46,6 @@ export function optionPrefix(proxyMode: string): "iptables" | "ipvs" | "nftables
   return proxyMode === "iptables" || proxyMode === "ipvs" ? proxyMode : "nftables";
 }
 
-/** Returns the options that determine when syncs and checks run. */
 export function paceOptions(proxyMode: string): readonly OptionSpec[] {
   const prefix = optionPrefix(proxyMode);
   return [

@@ -35,7 +35,6 @@ export function proxyTask<Change extends RuleChange>(proxyRun: ProxyRun<Change>,
   return { name: `backend/${proxyRun.name}`, run: (signal) => run(proxyRun, serve, signal) };
 }
 
-/** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
 async function run<Change extends RuleChange>(
   proxyRun: ProxyRun<Change>,
   { checkMs, minIntervalMs, stateFolder }: ServeOptions,
@@ -133,7 +132,6 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
 
 interface DriftCheckOptions extends Pick<BackendContext, "log" | "health" | "metrics"> {
   readonly rules: Pick<RuleSets, "repair">;
-  /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
 }
 

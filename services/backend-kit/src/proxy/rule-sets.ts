@@ -10,11 +10,10 @@ import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 import { ClashReport, FamilyPlanner, UnservedReport } from "./family-planner.ts";
 import { noRules, type RuleChange, type RuleList, type RuleSet } from "./rule-set.ts";
 
-/** Outcome of a sync or repair of all families. */
 interface RulesOutcomes {
   /** Families whose rules are in force. */
   readonly inForce: readonly Family[];
-  /** The first error of the other families; undefined if there is none. */
+  /** The first error of the other families. */
   readonly failure: Failure;
 }
 
@@ -23,7 +22,6 @@ interface RuleSetsOptions<Change extends RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
   readonly log: Log;
-  /** Default: no metrics. */
   readonly metrics?: Registry | undefined;
   /** Default: the addresses of this machine's interfaces. */
   readonly localAddresses?: (() => AddressSet) | undefined;
@@ -84,12 +82,10 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     return this.#each((member) => member.repair(view));
   }
 
-  /** Returns the state of each rule set for inspection. */
   inspect(): readonly InspectedRules[] {
     return this.#members.map((member) => member.inspect());
   }
 
-  /** Closes all rule sets at the end of the process. */
   async close(): Promise<void> {
     await Promise.all(this.#options.ruleSets.map((ruleSet) => ruleSet.close?.()));
   }
@@ -108,7 +104,6 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
 /** Reason for a rule change: the desired rules have changed, or the installed ones, by another program. */
 type Cause = "sync" | "repair";
 
-/** Outcome of one sync or repair of one family. */
 export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
   readonly family: Family;
   readonly cause: Cause;
@@ -127,7 +122,7 @@ interface FamilyRulesOptions<Change extends RuleChange>
   readonly localAddresses: () => AddressSet;
 }
 
-/** The error of a failed call; undefined if the call succeeded. */
+/** Undefined if the call succeeded. */
 type Failure = { readonly cause: unknown } | undefined;
 
 const noStages: SyncStages = { committing: () => undefined };
@@ -150,7 +145,6 @@ class FamilyRules<Change extends RuleChange = RuleChange> {
   #isKeeping = false;
   /** True once this process has begun to install rules; those in the kernel may then be half of a saved view. */
   #hasInstalled = false;
-  /** What inspection shows about the last changes. */
   #lastChanges: Pick<InspectedRules, "readAtMs" | "committedAtMs" | "drift" | "repairCount"> = {
     readAtMs: undefined,
     committedAtMs: undefined,

@@ -26,7 +26,6 @@ export interface SyncUpdate extends ViewUpdate {
  */
 export type Sync = (update: SyncUpdate, signal: AbortSignal, stages: SyncStages) => void | Promise<void>;
 
-/** Receives the progress of a sync. */
 export interface SyncStages {
   /**
    * Reports that the changes are computed and the commit begins. Only the first call counts; without a call, all time
@@ -43,9 +42,8 @@ export interface SyncTimes {
    */
   readonly receivedAtMs: number;
   readonly startedAtMs: number;
-  /** End of rendering and start of the commit. */
   readonly renderedAtMs: number;
-  /** End of the commit, or time of the failure. */
+  /** Also the time of a failure. */
   readonly endedAtMs: number;
 }
 
@@ -66,7 +64,7 @@ export interface ChangeCounts {
   readonly endpoints: number;
 }
 
-/** A view after a batch, and its difference from the previous view. */
+/** A view, and its difference from the previous one. */
 export interface ViewUpdate {
   /** Immutable; unchanged Services are the same objects as in the previous view. */
   readonly view: NodeView;
@@ -122,7 +120,6 @@ export interface Arrival {
 /** Bounds of merged arrivals: while syncs fail, updates are merged without limit. */
 const [maxTriggers, maxTraces] = [100, 32];
 
-/** Merges two arrivals whose updates are applied together. */
 export function mergeArrivals(older: Arrival | undefined, newer: Arrival | undefined): Arrival | undefined {
   if (older === undefined || newer === undefined) return newer ?? older;
   return {
