@@ -104,7 +104,7 @@ test.each([
     flow: "10.96.0.11 53 -> 10.1.0.5 5353",
     stale: false,
   },
-  { name: "of an endpoint whose port is unknown", flow: "10.96.0.12 53 -> 10.1.0.6 999", stale: false },
+  { name: "of an endpoint without the port that is named", flow: "10.96.0.12 53 -> 10.1.0.6 999", stale: true },
   { name: "without endpoints, translated", flow: "10.96.0.13 53 -> 10.1.0.8 53", stale: true },
   { name: "without endpoints, not translated", flow: "10.96.0.13 53 -> 10.96.0.13 53", stale: false },
   { name: "of a Service without a UDP port", flow: "10.96.0.14 53 -> 10.1.0.9 53", stale: false },

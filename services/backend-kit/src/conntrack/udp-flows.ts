@@ -1,8 +1,7 @@
 import { type Family, families, parseAddress, withoutDottedIPv6 } from "@kpng/model/address.ts";
-import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
-import { type ServicePort, serviceKey } from "@kpng/model/service.ts";
-import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
-import { answeringAddresses, planService } from "@kpng/service-plan/plan-service.ts";
+import type { NodeView, ServiceItem } from "@kpng/model/node-view.ts";
+import { FrontendClaims } from "@kpng/service-plan/frontend-claims.ts";
+import { answeringAddresses, answeringEndpoints, planService } from "@kpng/service-plan/plan-service.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { describeEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
 import { BackendError } from "../types/backend-error.ts";
@@ -46,7 +45,7 @@ export function isStale(flow: UdpFlow, { listeners, ...frontends }: Frontends): 
   const isTranslated = replySource !== destination || replySourcePort !== destinationPort;
   if (known.length === 0) return isTranslated && listeners?.has(`${replySource} ${replySourcePort}`) === true;
   const servers = known.map((key) => frontends.present.get(key)).filter((set) => set !== undefined);
-  if (servers.some((set) => set.has(`${replySource} ${replySourcePort}`) || set.has(`${replySource} *`))) return false;
+  if (servers.some((set) => set.has(`${replySource} ${replySourcePort}`))) return false;
   return isTranslated || servers.some((set) => set.size > 0);
 }
 
@@ -64,7 +63,7 @@ export function groupOf({ destination, destinationPort, replySource, replySource
  */
 export type FrontendKey = string;
 
-/** Endpoints that may answer at a frontend, as `address port`; `address *` if the view does not include the port. */
+/** Endpoints that may answer at a frontend, as `address port`; `address *` at a whole address. */
 export type Servers = ReadonlySet<string>;
 
 /**
@@ -93,7 +92,7 @@ export function familyOfFrontend(key: FrontendKey): Family {
  * that it had before the newer one was created.
  *
  * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
- * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.
+ * they change.
  *
  * *Source:* kube-proxy `conntrack/cleanup.go`; it skips frontends without serving endpoints, however, and therefore
  * leaves their flows pointing at dead pods.
@@ -111,33 +110,24 @@ export function udpFrontends(
   servesWholeAddresses = false,
 ): ReadonlyMap<FrontendKey, Servers> {
   const frontends = new Map<FrontendKey, Set<string>>();
-  const add = (key: FrontendKey, servers: Iterable<string>): void => {
-    const all = frontends.get(key) ?? new Set();
-    frontends.set(key, all);
-    for (const server of servers) all.add(server);
-  };
   const services = [...view.services.values()].filter((item) => hasUdpFrontend(item, servesWholeAddresses));
   for (const family of families) {
     const claims = new FrontendClaims();
-    for (const { service } of services) claims.put(planService({ service, endpoints: [] }, claimingNode(family)));
-    for (const serviceView of services) {
-      const key = serviceKey(serviceView.service);
-      const isOwned = (address: string | undefined, port: number): boolean =>
-        claims.ownerOf(frontendId({ address, port, protocol: "UDP" })) === key;
-      for (const port of serviceView.service.ports) {
-        if (port.protocol !== "UDP") continue;
-        const servers = serversOf(serviceView, port, family);
-        const { clusterIPs, externalIPs, loadBalancerIPs } = serviceView.service;
-        for (const address of [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? [])) {
-          if (isOwned(address, port.port)) add(ipFrontend(address, port.port), servers);
+    // The frontends do not depend on the endpoints.
+    const plans = services.map(({ service }) => planService({ service, endpoints: [] }, claimingNode(family)));
+    for (const plan of plans) claims.put(plan);
+    for (const [index, plan] of plans.entries()) {
+      const { ports, whole } = claims.withOwned(plan);
+      for (const port of ports.filter(({ protocol }) => protocol === "UDP")) {
+        const servers = answeringEndpoints(services[index], port, family).map((each) => `${each.address} ${each.port}`);
+        for (const { address, port: number } of port.frontends) {
+          const key = address === undefined ? nodePortFrontend(family, number) : ipFrontend(address, number);
+          frontends.set(key, new Set(servers));
         }
-        if (isOwned(undefined, port.nodePort)) add(nodePortFrontend(family, port.nodePort), servers);
       }
-      const whole = servesWholeAddresses ? planService(serviceView, claimingNode(family)).whole : undefined;
-      const answering = whole === undefined ? [] : answeringAddresses(serviceView, family).map((each) => `${each} *`);
-      for (const frontend of whole?.frontends ?? []) {
-        if (claims.ownerOf(frontendId(frontend)) === key) add(wholeFrontend(frontend.address), answering);
-      }
+      if (whole === undefined || !servesWholeAddresses) continue;
+      const servers = answeringAddresses(services[index], family).map((address) => `${address} *`);
+      for (const { address } of whole.frontends) frontends.set(wholeFrontend(address), new Set(servers));
     }
   }
   for (const [listener, frontend] of listeners) frontends.get(frontend)?.add(listener);
@@ -161,25 +151,6 @@ export function hasUdpFrontend(item: ServiceItem | undefined, servesWholeAddress
   if (item === undefined) return false;
   const { ports, mapIP } = item.service;
   return ports.some((port) => port.protocol === "UDP") || (servesWholeAddresses && mapIP);
-}
-
-function serversOf({ endpoints }: ServiceView, port: ServicePort, family: Family): readonly string[] {
-  return endpoints
-    .filter(({ conditions }) => conditions.serving || conditions.ready)
-    .flatMap((endpoint) => {
-      const targets = targetPorts(endpoint, port);
-      return endpoint.addresses[family].flatMap((address) => targets.map((target) => `${address} ${target}`));
-    });
-}
-
-function targetPorts(endpoint: ViewEndpoint, port: ServicePort): readonly (number | "*")[] {
-  // A Go watcher sends a port only if it differs from the Service's target port.
-  if (endpoint.ports.length === 0) {
-    return [typeof port.targetPort === "number" && port.targetPort !== 0 ? port.targetPort : "*"];
-  }
-  return endpoint.ports
-    .filter(({ name, protocol }) => name === port.name && (protocol === undefined || protocol === "UDP"))
-    .map((target) => target.port);
 }
 
 /** A UDP entry in the conntrack table: the destination of its datagrams before and after NAT. */
