@@ -49,8 +49,6 @@ export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watcher
 export { readStateFolder, stateOptions } from "./disk/view-keeper.ts";
 export { type ProgramEnd, type ProgramOptions, runProgram } from "./exec/run-program.ts";
 export type { InspectedRules } from "./inspect/backend-inspection.ts";
-export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
-export { ProxyMetrics, type ProxyMetricsOptions } from "./observe/proxy-metrics.ts";
 export { proxyBackend } from "./proxy/proxy-backend.ts";
 export type {
   Destination,

@@ -30,7 +30,7 @@ export class ProxyMetrics implements SyncObserver {
     this.#metrics = createMetrics(options.registry);
     const view = () => this.#view;
     new Gauge({
-      name: `${prefix}proxy_rules_no_local_endpoints_total`,
+      name: `${prefix}no_local_endpoints_total`,
       help: "Number of services with a Local traffic policy and no endpoints",
       labelNames: ["traffic_policy", "ip_family"] as const,
       registers: [options.registry],
@@ -52,7 +52,7 @@ export class ProxyMetrics implements SyncObserver {
     this.#addPending(counts);
     this.#metrics.serviceChanges.inc(counts.services);
     this.#metrics.endpointChanges.inc(counts.endpoints);
-    for (const family of this.#families) {
+    for (const family of this.#options.families) {
       this.#metrics.lastQueued.set({ ip_family: familyLabels[family] }, this.#nowSeconds());
     }
   }
@@ -70,7 +70,7 @@ export class ProxyMetrics implements SyncObserver {
   succeeded({ view, mode, arrival }: SyncUpdate, { startedAtMs, endedAtMs }: SyncTimes): void {
     const { sync, fullSync, partialSync, lastSync, networkProgramming } = this.#metrics;
     const seconds = (endedAtMs - startedAtMs) / 1_000;
-    for (const family of this.#families) {
+    for (const family of this.#options.families) {
       const labels = { ip_family: familyLabels[family] };
       sync.observe(labels, seconds);
       (mode === "full" ? fullSync : partialSync).observe(labels, seconds);
@@ -89,10 +89,6 @@ export class ProxyMetrics implements SyncObserver {
   #addPending({ services, endpoints }: ChangeCounts): void {
     this.#metrics.serviceChangesPending.inc(services);
     this.#metrics.endpointChangesPending.inc(endpoints);
-  }
-
-  get #families(): readonly Family[] {
-    return this.#options.families;
   }
 
   #nowSeconds(): number {
@@ -115,43 +111,30 @@ const programmingBuckets: readonly number[] = [
   ...Array.from({ length: 7 }, (_, index) => 120 + 30 * index),
 ];
 
-const prefix = "kubeproxy_sync_";
+const prefix = "kubeproxy_sync_proxy_rules_";
 
 function createMetrics(registry: Registry) {
   const registers = [registry];
   const labelNames = ["ip_family"] as const;
-  const histogram = (name: string, help: string, buckets: readonly number[]) =>
-    new Histogram({ name, help, labelNames, buckets: [...buckets], registers });
+  const histogram = (name: string, help: string, buckets = shortBuckets) =>
+    new Histogram({ name: `kubeproxy_${name}`, help, labelNames, buckets: [...buckets], registers });
   const gauge = (name: string, help: string) => new Gauge({ name: `${prefix}${name}`, help, registers });
   const timestamp = (name: string, help: string) =>
     new Gauge({ name: `${prefix}${name}`, help, labelNames, registers });
   const counter = (name: string, help: string) => new Counter({ name: `${prefix}${name}`, help, registers });
+  const latency = "SyncProxyRules latency in seconds";
+  const programming = "In Cluster Network Programming Latency in seconds";
   return {
-    sync: histogram(`${prefix}proxy_rules_duration_seconds`, "SyncProxyRules latency in seconds", shortBuckets),
-    fullSync: histogram(
-      `${prefix}full_proxy_rules_duration_seconds`,
-      "SyncProxyRules latency in seconds for full resyncs",
-      shortBuckets,
-    ),
-    partialSync: histogram(
-      `${prefix}partial_proxy_rules_duration_seconds`,
-      "SyncProxyRules latency in seconds for partial resyncs",
-      shortBuckets,
-    ),
-    networkProgramming: histogram(
-      "kubeproxy_network_programming_duration_seconds",
-      "In Cluster Network Programming Latency in seconds",
-      programmingBuckets,
-    ),
-    lastSync: timestamp("proxy_rules_last_timestamp_seconds", "The last time proxy rules were successfully synced"),
-    lastQueued: timestamp(
-      "proxy_rules_last_queued_timestamp_seconds",
-      "The last time a sync of proxy rules was queued",
-    ),
-    endpointChangesPending: gauge("proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
-    serviceChangesPending: gauge("proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
-    endpointChanges: counter("proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
-    serviceChanges: counter("proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
+    sync: histogram("sync_proxy_rules_duration_seconds", latency),
+    fullSync: histogram("sync_full_proxy_rules_duration_seconds", `${latency} for full resyncs`),
+    partialSync: histogram("sync_partial_proxy_rules_duration_seconds", `${latency} for partial resyncs`),
+    networkProgramming: histogram("network_programming_duration_seconds", programming, programmingBuckets),
+    lastSync: timestamp("last_timestamp_seconds", "The last time proxy rules were successfully synced"),
+    lastQueued: timestamp("last_queued_timestamp_seconds", "The last time a sync of proxy rules was queued"),
+    endpointChangesPending: gauge("endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
+    serviceChangesPending: gauge("service_changes_pending", "Pending proxy rules Service changes"),
+    endpointChanges: counter("endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
+    serviceChanges: counter("service_changes_total", "Cumulative proxy rules Service changes"),
   };
 }
 

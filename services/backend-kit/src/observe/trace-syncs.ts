@@ -11,7 +11,6 @@ import type { Arrival, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync
 interface TraceSyncsOptions {
   readonly tracing: Tracing;
   readonly nodeName: string;
-  /** Name of the backend, e.g. "iptables". */
   readonly backend: string;
 }
 

@@ -31,7 +31,6 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   readonly description: string;
   /** Shown below the options in help; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;
-  /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];
   /** Default of `--nodeport-addresses`, as in kube-proxy's mode; undefined means all addresses. */
   readonly defaultNodePortAddresses?: "primary" | undefined;
@@ -40,7 +39,6 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
    * the backend then has no `--diff`. Default true.
    */
   readonly canDiff?: boolean | undefined;
-  /** Other runs of the program, each selected by an option. */
   readonly alternatives?: readonly ProxyAlternative[] | undefined;
   /** Returns the proxy for parsed options. Errors: BAD_OPTION. */
   makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<Change>;
@@ -95,7 +93,6 @@ export interface ProxyAlternative {
   readonly optionKey: string;
   /** The selecting option first, then options that apply only to this run. */
   readonly options: readonly [OptionSpec, ...OptionSpec[]];
-  /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;
 }
 

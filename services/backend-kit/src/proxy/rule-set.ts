@@ -5,7 +5,6 @@ import type { LogFields } from "@kpng/process/log.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 
-/** Plan of one IP family: what a service proxy must do with packets to each Service. */
 export interface FamilyPlan {
   readonly node: NodePlan;
   /** Keys of all Services, ascending. */
@@ -71,7 +70,6 @@ export interface RuleList {
   readonly linesOf?: (service: ServiceKey) => readonly string[];
 }
 
-/** An empty list. */
 export const noRules: RuleList = { count: () => 0, lines: () => [] };
 
 /** Result of a sync or a repair. */

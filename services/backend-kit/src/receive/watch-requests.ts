@@ -67,7 +67,7 @@ const ackJitter = 0.5;
  */
 const minConfirmDelayMs = 1_000;
 
-/** The sending half of one stream to the watcher: requests for batches, and acknowledgements of applied batches. */
+/** The sending half of one stream to the watcher. */
 export class WatchRequests {
   readonly #request: WatchReq;
   /** Fields of the first request only. */

@@ -3,7 +3,7 @@ import { compareText } from "@kpng/model/collections.ts";
 import type { NodeView, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Protocol, Service, ServicePort, UnknownPort } from "@kpng/model/service.ts";
 
-/** Values of KPNG's enum as they appear in the JSON. */
+/** Values of KPNG's enum. */
 const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };
 
 /**

@@ -10,7 +10,6 @@ import type { ServiceKey } from "@kpng/model/service.ts";
  */
 export type SyncMode = "full" | "partial";
 
-/** A view that a backend must put into effect. */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
   /**
