@@ -1,11 +1,12 @@
 import { ForwardGate } from "@kpng/model/forward.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { reasonOf } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import { readSavedPosition, type ViewPlace } from "../disk/view-file.ts";
-import { afterSaved, startFromDisk, ViewKeeper } from "../disk/view-keeper.ts";
+import { loadView, readSavedPosition, type ViewPlace } from "../disk/view-file.ts";
+import { ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/backend-inspection.ts";
 import {
   type BackendMetrics,
@@ -150,6 +151,9 @@ interface FeedParts {
   readonly place: ViewPlace | undefined;
 }
 
+/** How long to wait for a watcher before the saved view is used, in milliseconds. */
+const watcherWaitMs = 3_000;
+
 /**
  * Supplies the sync loop with views.
  *
@@ -189,20 +193,41 @@ class ViewFeed {
       this.#answered.abort();
       reportNode(update);
       metrics.fromDisk.set(0);
-      // Sync this view in full even if it equals the saved one, which may have been only partly installed.
-      if (this.#saved === undefined) loop.offer(update);
-      else loop.offer(afterSaved(this.#saved, update), "first view of a watcher");
+      const saved = this.#saved?.services;
       this.#saved = undefined;
+      if (saved === undefined) loop.offer(update);
+      else {
+        // Sync this view in full even if it equals the saved one, which may have been only partly installed.
+        const touched = new Set([...saved.keys(), ...update.touched]);
+        loop.offer({ ...update, touched, isFirst: false }, "first view of a watcher");
+      }
     }
   }
 
-  /** Offers the saved view to the loop, unless a watcher answers in time. */
+  /**
+   * Offers the saved view to the loop, unless a watcher answers in time: after a power failure, nodes may be up before
+   * the watcher is. A view that cannot be used is logged. A backend whose rules outlive its process must check them
+   * before it uses the view (`ViewUpdate.isFromDisk`), because they may be newer.
+   */
   async useSavedView(signal: AbortSignal): Promise<void> {
     const { loop, metrics, place } = this.#parts;
+    const { log, wait = waitMs, isOnce = false } = this.#options;
     // With `isOnce`, the saved view would end the run before a watcher's view is applied.
-    if (place === undefined || this.#options.isOnce === true) return;
-    const update = await startFromDisk(place, this.#options, AbortSignal.any([signal, this.#answered.signal]));
-    if (update === undefined) return;
+    if (place === undefined || isOnce) return;
+    const answered = AbortSignal.any([signal, this.#answered.signal]);
+    await wait(watcherWaitMs, answered);
+    if (answered.aborted) return;
+    const saved = await loadView(place).catch((error: unknown) => {
+      log.error("ignoring the saved view", { reason: reasonOf(error) });
+    });
+    if (!saved || answered.aborted) return;
+    const { header, update } = saved;
+    log.info("no watcher answers: starting with the saved view", {
+      folder: place.folder,
+      savedAt: header.savedAt,
+      isAfterReboot: update.isAfterReboot,
+      services: update.view.services.size,
+    });
     this.#saved = update.view;
     metrics.fromDisk.set(1);
     loop.offer(update);
@@ -214,16 +239,13 @@ class ViewFeed {
     if (!isOnce || firstViewLimitMs === 0) return;
     const answered = AbortSignal.any([signal, this.#answered.signal]);
     await wait(firstViewLimitMs, answered);
-    if (!answered.aborted) throw this.#noView();
-  }
-
-  #noView(): BackendError {
-    const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = this.#options;
+    if (answered.aborted) return;
+    const { nodeName, health, watcher = "the watcher of this process" } = this.#options;
     // The stream of a watcher in this process does not break; the health of its sources says what the watcher waits
     // for.
     const reasons = this.#lossReason === "" ? health.waitingReasons("source/") : [this.#lossReason];
     const why = reasons.length === 0 ? "it has not sent one yet" : reasons.join("; ");
     const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
-    return new BackendError("NO_VIEW", text);
+    throw new BackendError("NO_VIEW", text);
   }
 }

@@ -10,8 +10,8 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import type { Counter, Registry } from "prom-client";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
-import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
-import { loadView, readBootId, type ViewPlace, viewPath, writeViewFile } from "./view-file.ts";
+import type { SyncObserver, SyncUpdate } from "../types/sync-update.ts";
+import { readBootId, type ViewPlace, viewPath, writeViewFile } from "./view-file.ts";
 
 interface ViewKeeperOptions extends ViewPlace {
   readonly log: Log;
@@ -37,7 +37,7 @@ const pausePerWrite = 50;
 
 /**
  * Saves the view of the last successful sync on disk: after changes, at most once per `intervalMs`, and at the end.
- * `startFromDisk` uses the file if no watcher answers after a restart.
+ * The file is used if no watcher answers after a restart.
  *
  * A failed write (e.g. because the disk is full or read-only) is logged once and retried later; syncs are not affected.
  */
@@ -100,47 +100,6 @@ export class ViewKeeper implements SyncObserver {
     this.#failure = "";
     this.#writes.inc({ result: "ok" });
   }
-}
-
-/** In milliseconds. */
-const watcherWaitMs = 3_000;
-
-/**
- * Returns the saved view if no watcher answers in time. After a power failure, nodes may be up before the watcher is;
- * without the saved view, Services on these nodes would not work until the watcher answers.
- *
- * Returns undefined if a watcher answers first (`answered` aborts), or if there is no usable view, which is logged. A
- * backend whose rules outlive its process must check them before it uses the view (`ViewUpdate.isFromDisk`), because
- * the rules may be newer.
- */
-export async function startFromDisk(
-  place: ViewPlace,
-  { log, wait = waitMs }: { readonly log: Log; readonly wait?: typeof waitMs | undefined },
-  answered: AbortSignal,
-): Promise<ViewUpdate | undefined> {
-  await wait(watcherWaitMs, answered);
-  if (answered.aborted) return undefined;
-  const loaded = await loadView(place).catch((error: unknown) => {
-    log.error("ignoring the saved view", { reason: reasonOf(error) });
-    return undefined;
-  });
-  if (loaded === undefined || answered.aborted) return undefined;
-  const { update, header } = loaded;
-  log.info("no watcher answers: starting with the saved view", {
-    folder: place.folder,
-    savedAt: header.savedAt,
-    isAfterReboot: update.isAfterReboot,
-    services: update.view.services.size,
-  });
-  return update;
-}
-
-/**
- * Returns the first update from a watcher after a start from the saved view, with the Services of both views marked as
- * touched.
- */
-export function afterSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
-  return { ...update, touched: new Set([...saved.services.keys(), ...update.touched]), isFirst: false };
 }
 
 export const stateOptions: readonly OptionSpec[] = [
