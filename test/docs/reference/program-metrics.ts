@@ -73,7 +73,7 @@ const groups: Readonly<Record<string, Register>> = {
     new UnservedReport(log, registry);
     countRepairs(registry, []);
     registerDriftCheck(registry);
-    const parts = { proxyHealth: new ProxyHealth({ families: [] }), health: new Health(), metrics: registry };
+    const parts = { proxyHealth: new ProxyHealth(), health: new Health(), metrics: registry };
     proxyObserveTasks({ healthzBindAddress: "127.0.0.1:0" }, { ...parts, mode: "any" });
   },
   iptables: (registry) => {

@@ -87,7 +87,7 @@ interface Backend extends AsyncDisposable {
 
 async function startBackend(api: string, state: string): Promise<Backend> {
   const [health, metrics, stop] = [new Health(), new Registry(), new AbortController()];
-  const proxyHealth = new ProxyHealth({ families: ["v4", "v6"], lateMs: 1_000 });
+  const proxyHealth = new ProxyHealth({ lateMs: 1_000 });
   const options = { ...subject.options, stateDir: state, iptablesSyncPeriod: 100, nftablesSyncPeriod: 100 };
   const transport = dial({ api });
   const context = { transport, nodeName: "n1", serviceProxyName: "", errorDelayMs: 50, isOnce: false };

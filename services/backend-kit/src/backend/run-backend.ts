@@ -1,4 +1,3 @@
-import { families } from "@kpng/model/address.ts";
 import { readCredentials } from "@kpng/process/credential-files.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
@@ -114,7 +113,7 @@ export async function serveBackend(
   const health = new Health();
   const metrics = new Registry();
   // A service proxy answers health probes as kube-proxy does; other backends answer with the health of the process.
-  const proxyHealth = backend.proxyMode === undefined ? undefined : new ProxyHealth({ families });
+  const proxyHealth = backend.proxyMode === undefined ? undefined : new ProxyHealth();
   const exitStatusIsResult = backend.exitStatusIsResult?.(options) === true;
   const follow = readFollowOptions(options);
   const api = String(options.api);

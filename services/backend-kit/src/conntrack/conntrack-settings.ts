@@ -54,7 +54,6 @@ export const conntrackOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Value that a kernel setting should have. */
 interface KernelSetting {
   /** *Shape:* `net/netfilter/nf_conntrack_max`, or an absolute path. */
   readonly name: string;

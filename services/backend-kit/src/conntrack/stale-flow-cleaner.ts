@@ -27,7 +27,6 @@ interface StaleFlowCleanerOptions {
   readonly health: Health;
   /** First delay after a failure, in milliseconds; it doubles up to 30 s. */
   readonly errorDelayMs: number;
-  /** Families for which this node has rules. */
   readonly families: readonly Family[];
   /** The listeners of a proxy that carries traffic. Default: none. */
   readonly listeners?: (() => UdpListeners) | undefined;
@@ -73,7 +72,6 @@ export class StaleFlowCleaner {
   #udpServices: ReadonlySet<ServiceKey> = new Set();
   /** Previous frontends whose flows have not been examined; kept after a failure. */
   #gone = new Set<FrontendKey>();
-  /** Families whose flows must be examined. */
   readonly #due = new Set<Family>();
 
   constructor(options: StaleFlowCleanerOptions) {
@@ -96,7 +94,6 @@ export class StaleFlowCleaner {
     this.#arrived.wake();
   }
 
-  /** Searches on request, until `signal` aborts. */
   async run(signal: AbortSignal): Promise<void> {
     const { errorDelayMs } = this.#options;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });

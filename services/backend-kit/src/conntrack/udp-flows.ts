@@ -6,7 +6,6 @@ import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { describeEnd, runProgram, toolEnvironment } from "../exec/run-program.ts";
 import { BackendError } from "../types/backend-error.ts";
 
-/** UDP frontends against which flows are checked. */
 export interface Frontends {
   /** Frontends in the current view, each with the endpoints that may serve it. */
   readonly present: ReadonlyMap<FrontendKey, Servers>;
@@ -231,7 +230,6 @@ function deletionArguments(flow: UdpFlow): readonly string[] {
   ];
 }
 
-/** Runs the program and passes on each UDP flow that it prints. */
 async function run(command: readonly string[], signal: AbortSignal, visit: (flow: UdpFlow) => void): Promise<void> {
   const [program, option] = command;
   let partialLine = "";

@@ -17,7 +17,6 @@ import { endError, pushbackOf, retryLaterError, staleHeader } from "@kpng/proces
 import { type Log, reasonOf, withoutCredentials } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 
-/** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions extends Pick<DialOptions, "tls" | "token" | "maxMessageBytes"> {
   /**
    * Addresses or names in the form that `dial` accepts, separated by commas; a name may resolve to several addresses.

@@ -159,7 +159,6 @@ function decodeFile(bytes: Buffer, bootId: string): SavedView {
   return { header, update: { ...update, isFromDisk: true, isAfterReboot } };
 }
 
-/** First line of the file. */
 interface ViewHeader {
   readonly nodeName: string;
   /** *Shape:* `2026-01-31T12:00:00.000Z`. */

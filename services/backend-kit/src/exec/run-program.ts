@@ -1,7 +1,6 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { Readable } from "node:stream";
 
-/** Options of {@link runProgram}. */
 export interface ProgramOptions {
   /** Time after which the program is killed, in milliseconds. */
   readonly timeoutMs: number;
@@ -17,17 +16,14 @@ export interface ProgramOptions {
    * standard error is collected.
    */
   readonly stderr?: number | undefined;
-  /** Environment of the program. Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv | undefined;
   /** Maximum standard output, in bytes; a program that writes more is stopped. Default 256 MiB. */
   readonly maxOutputBytes?: number | undefined;
   /** Time between SIGTERM and SIGKILL when the program is stopped, in milliseconds. Default 0: SIGKILL immediately. */
   readonly graceMs?: number | undefined;
-  /** Stops the program. Default: only its limits stop it. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** How a run of a program ended. */
 export type ProgramEnd =
   | { readonly kind: "exited"; readonly exitCode: number; readonly stdout: string; readonly stderr: string }
   /** Another process killed it. */

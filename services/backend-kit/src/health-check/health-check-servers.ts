@@ -70,7 +70,6 @@ interface Listener {
 export class HealthCheckServers {
   readonly #options: HealthCheckServersOptions;
   readonly #missing: Gauge;
-  /** Health checks to answer, by {@link keyOf}. */
   readonly #checks = new Map<string, DesiredCheck>();
   readonly #listeners = new Map<string, Listener>();
   #addresses: (() => ListenAddresses) | undefined;

@@ -21,7 +21,6 @@ interface BackendInspectionOptions {
   readonly isConnected: () => boolean;
   /** True for a dry run, which applies no revision. Default false. */
   readonly isDryRun?: boolean | undefined;
-  /** Returns the state of the rules; undefined for a backend without rules. */
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
@@ -175,6 +174,5 @@ export interface InspectedRules {
   readonly committedAtMs: number | undefined;
   /** Changes by other programs that the last check found and repaired, one per line. */
   readonly drift: readonly string[];
-  /** Number of checks that repaired something. */
   readonly repairCount: number;
 }

@@ -117,7 +117,6 @@ export function parseIfInet6(text: string): readonly string[] {
   });
 }
 
-/** Time for which a reading stays valid. */
 const validMs = 1_000;
 
 interface RecentAddressesOptions {
@@ -171,7 +170,6 @@ export function nodeFamilies(): readonly Family[] {
   return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }
 
-/** Option `--nodeport-addresses`, as in kube-proxy. */
 export const nodePortAddressesOption: OptionSpec = repeatable(
   "--nodeport-addresses <cidrs>",
   "serve node ports on local addresses in these CIDRs, or with `primary` on the first address of each family that the Node has (default: all)",

@@ -59,7 +59,7 @@ test.each<{ readonly name: string; readonly steps: readonly Step[]; readonly fai
   { name: "a Go watcher, which does not send nodes", steps: [node(undefined, "")] },
 ])("after $name, these probes fail: $fails", ({ steps, fails = [] }) => {
   let nowMs = 1e12;
-  const health = new ProxyHealth({ families: ["v4"], now: () => nowMs });
+  const health = new ProxyHealth({ now: () => nowMs });
   for (const step of steps) {
     step(health, (ms) => {
       nowMs += ms;
@@ -70,7 +70,7 @@ test.each<{ readonly name: string; readonly steps: readonly Step[]; readonly fai
 });
 
 test("a proxy that carries traffic is unhealthy until its first sync", () => {
-  const health = new ProxyHealth({ families: ["v4", "v6"] });
+  const health = new ProxyHealth();
   health.requireFirstSync();
   health.setFamilies(["v4"]);
   expect(health.healthz()).toMatchObject({ isOk: false, body: { reason: "IPv4: nothing is served yet" } });
@@ -83,7 +83,7 @@ test("a proxy that carries traffic is unhealthy until its first sync", () => {
 
 test("the bodies have kube-proxy's fields, and lastUpdated is now while the proxy is healthy", () => {
   let nowMs = Date.UTC(2026, 0, 1);
-  const health = new ProxyHealth({ families: ["v4", "v6"], now: () => nowMs });
+  const health = new ProxyHealth({ now: () => nowMs });
   health.succeeded(update);
   nowMs += 3_600_000;
   const family = { lastUpdated: "2026-01-01T00:00:00.000Z", healthy: true };

@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import type { Family } from "@kpng/model/address.ts";
+import { type Family, families } from "@kpng/model/address.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type AnswerPage, type StatusAddresses, statusServerTasks } from "@kpng/process/health/status-server.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -8,11 +8,8 @@ import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.
 import { familyLabels } from "./proxy-metrics.ts";
 
 export interface ProxyHealthOptions {
-  /** Families that the backend makes rules for, as far as they are known before it starts; see `setFamilies`. */
-  readonly families: readonly Family[];
   /** Time within which a change must be applied, in milliseconds. Default 60 000, twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
-  /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
 
@@ -51,15 +48,14 @@ interface HealthAnswer {
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;
   readonly #families = new Map<Family, FamilyHealth>();
-  /** Start of the running sync; undefined between syncs. */
   #runningSinceMs: number | undefined;
   #isNodeEligible = true;
   #isNodeKnown = true;
   #needsFirstSync = false;
 
-  constructor(options: ProxyHealthOptions) {
+  constructor(options: ProxyHealthOptions = {}) {
     this.#options = options;
-    this.setFamilies(options.families);
+    this.setFamilies(families);
   }
 
   setFamilies(families: readonly Family[]): void {

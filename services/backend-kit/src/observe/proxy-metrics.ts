@@ -7,7 +7,6 @@ import type { ChangeCounts, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } fr
 export interface ProxyMetricsOptions {
   readonly registry: Registry;
   readonly families: readonly Family[];
-  /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
 

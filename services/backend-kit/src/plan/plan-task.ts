@@ -20,18 +20,15 @@ import {
   syncOperation,
 } from "./plan-message.ts";
 
-/** Changes of the plans of both families, which take effect together. */
 export interface PlanBatch {
   /** Revision of the watcher that the plans were made from. */
   readonly revision: bigint;
-  /** True if `operations` are the whole state. */
   readonly isWhole: boolean;
   /** The changes, without `reset` and `sync`; nodes come before Services. */
   readonly operations: readonly WatchResponse[];
 }
 
 interface PlanTaskOptions {
-  /** Name of the backend. */
   readonly name: string;
   readonly settings: ProxySettings;
   readonly context: BackendContext;
@@ -94,7 +91,6 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
  * *Bound:* the plan of each Service in each family, as a message.
  */
 export class PlanState {
-  /** Revision of the last batch. */
   revision = 0n;
   readonly #taken = new Map<string, WatchResponse>();
   readonly #changed = new Map<string, WatchResponse>();

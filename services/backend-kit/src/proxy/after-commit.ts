@@ -26,7 +26,6 @@ export class AfterCommit {
   /** Undefined if conntrack has no client flows to clean. */
   readonly #cleaner: StaleFlowCleaner | undefined;
   readonly #servers: HealthCheckServers;
-  /** True once conntrack's limits are set. */
   #hasLimits = false;
 
   constructor(
@@ -52,7 +51,6 @@ export class AfterCommit {
     health.setReady("health-checks");
   }
 
-  /** To be run concurrently with the sync loop. */
   get tasks(): readonly Task[] {
     const parts = { "health-checks": this.#servers, conntrack: this.#cleaner };
     return Object.entries(parts).flatMap(([name, part]) => {

@@ -22,7 +22,6 @@ export class CleanupFailures {
     }
   }
 
-  /** Adds a failure. */
   add(error: unknown): void {
     this.#log.error("cleanup is not complete", { reason: reasonOf(error) });
     this.#errors.push(error);

@@ -10,7 +10,6 @@ import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
 import type { FamilyPlan } from "./rule-set.ts";
 
-/** A plan, and the Services whose plan may differ from their previous one. */
 interface PlanUpdate {
   readonly plan: FamilyPlan;
   readonly touched: ReadonlySet<ServiceKey> | "all";
@@ -47,7 +46,6 @@ export class FamilyPlanner {
     this.#servesWholeAddresses = servesWholeAddresses;
   }
 
-  /** Frontends that several Services claim. */
   get clashes(): readonly Clash[] {
     return this.#claims.clashes;
   }
@@ -179,7 +177,6 @@ export class ClashReport {
     this.#gauge.set({ service: "others" }, 0);
   }
 
-  /** Reports the current clashes. */
   report(clashes: readonly Clash[]): void {
     const pairs = new Map<string, Clash>();
     const claims = new Map<string, Set<FrontendId>>();

@@ -64,7 +64,6 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
 
 /** A run of a service proxy. */
 export interface ProxyRun<Change extends RuleChange = RuleChange> {
-  /** Name of the backend. */
   readonly name: string;
   readonly proxy: ServiceProxy<Change>;
   readonly host: ProxyHost;
@@ -72,7 +71,6 @@ export interface ProxyRun<Change extends RuleChange = RuleChange> {
   readonly options: ParsedOptions;
 }
 
-/** Result of `ServiceProxy.openRuleSets`. */
 export interface OpenRuleSets<Change extends RuleChange = RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
   /** Called after each sync and repair of a family, for the backend's own metrics. */
@@ -108,7 +106,6 @@ export type Destination =
   | { readonly kind: "print"; readonly print: (text: string) => void }
   | { readonly kind: "nowhere" };
 
-/** Settings and services of a run. */
 export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;

@@ -19,9 +19,7 @@ import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 interface ServeOptions {
   /** Time between two checks for changes by other programs, in milliseconds; 0 for none. */
   readonly checkMs: number;
-  /** Minimum time between two syncs, in milliseconds. */
   readonly minIntervalMs: number;
-  /** See `BackendTaskOptions`. */
   readonly stateFolder: string | undefined;
 }
 

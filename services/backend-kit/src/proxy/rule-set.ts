@@ -72,7 +72,6 @@ export interface RuleList {
 
 export const noRules: RuleList = { count: () => 0, lines: () => [] };
 
-/** Result of a sync or a repair. */
 export interface RuleChange {
   /** "none" if no rule was changed. */
   readonly mode: SyncMode | "none";
@@ -82,7 +81,6 @@ export interface RuleChange {
   readonly differences: () => readonly RuleDifference[];
 }
 
-/** A difference between installed and desired rules. */
 export interface RuleDifference {
   /** *Shape:* `nat KPNG-SERVICES: rules differ`. */
   readonly summary: string;

@@ -11,7 +11,6 @@ import { ClashReport, FamilyPlanner, UnservedReport } from "./family-planner.ts"
 import { noRules, type RuleChange, type RuleList, type RuleSet } from "./rule-set.ts";
 
 interface RulesOutcomes {
-  /** Families whose rules are in force. */
   readonly inForce: readonly Family[];
   /** The first error of the other families. */
   readonly failure: Failure;
@@ -39,7 +38,6 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #members: readonly FamilyRules<Change>[];
   readonly #clashes: ClashReport;
   readonly #unserved: UnservedReport;
-  /** The newest view. */
   #view: NodeView | undefined;
 
   constructor(options: RuleSetsOptions<Change>) {

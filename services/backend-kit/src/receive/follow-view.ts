@@ -24,7 +24,6 @@ import { BackendError } from "../types/backend-error.ts";
 import type { ViewUpdate } from "../types/sync-update.ts";
 import { type WatchOptions, WatchRequests } from "./watch-requests.ts";
 
-/** Options of {@link followView}. */
 export interface FollowOptions extends WatchOptions {
   readonly log: Log;
   /** Delay before the first attempt to reopen a lost stream, in milliseconds; grows as in `Reconnect`. Default 1000. */

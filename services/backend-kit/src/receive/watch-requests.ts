@@ -75,7 +75,6 @@ export class WatchRequests {
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
   #isRequested = false;
-  /** Number of requested batches that have not arrived yet. */
   #outstanding = 0;
   /** Sync marker of the last batch; undefined before the first batch. */
   #mark: SyncMark | undefined;
@@ -208,7 +207,6 @@ interface SyncResult {
 /** Maximum number of earlier revisions in one acknowledgement; see `Ack.Earlier`. */
 const maxEarlier = 32;
 
-/** In characters. */
 const maxErrorLength = 1_000;
 
 /**

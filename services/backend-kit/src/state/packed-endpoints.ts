@@ -3,13 +3,11 @@ import { compareText, lowerBound } from "@kpng/model/collections.ts";
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import { decodeEndpoint } from "@kpng/model/wire/endpoint-message.ts";
 
-/** An endpoint of a Service as the watcher sent it. */
 interface PackedEndpoint {
   /** Unique within the Service; see `ViewEndpoint.key`. */
   readonly key: string;
   /** The lengths of key and message as two 32-bit numbers, then the key and the message (`localv1.Endpoint`). */
   readonly record: ByteText;
-  /** Where the message begins in the record. */
   readonly messageStart: number;
 }
 

@@ -140,7 +140,6 @@ export class ViewState {
     return (this.#staged ?? new StagedView(this.#held, false)).finish(this.#held);
   }
 
-  /** Replaces the view by the result of {@link next}. */
   commit(next: NextView, mark: Pick<ViewUpdate, "revision" | "instance" | "arrival">): ViewUpdate {
     const { held, touched, counts, isReset } = next;
     const update = { view: held.view, touched, counts, isFirst: this.#isFirst, ...mark };

@@ -29,7 +29,6 @@ export interface SyncPace {
   readonly nowMs?: (() => number) | undefined;
 }
 
-/** A backend's check of its installed rules. */
 export interface PeriodicCheck {
   /** Time from the end of a check to the start of the next, in milliseconds. */
   readonly intervalMs: number;
@@ -45,7 +44,6 @@ interface SyncLoopOptions extends SyncPace {
   readonly health: Health;
   /** First delay after a failed sync, in milliseconds; it doubles up to 30 s. Default 1000. */
   readonly errorDelayMs?: number | undefined;
-  /** Ends the loop after the first success. */
   readonly isOnce?: boolean | undefined;
   /** With `isOnce`: maximum time during which calls may fail, in milliseconds; 0 for no limit. Default 0. */
   readonly onceLimitMs?: number | undefined;
@@ -292,7 +290,6 @@ class PendingUpdate {
     return this.#newest !== undefined;
   }
 
-  /** True once a delivery has succeeded. */
   get hasDelivered(): boolean {
     return this.#delivered !== undefined;
   }

@@ -53,7 +53,7 @@ export async function runProxy(
   });
   const { log, lines } = createReadableLog();
   const [health, metrics] = [new Health(), new Registry()];
-  const proxyHealth = new ProxyHealth({ families: ["v4"], now });
+  const proxyHealth = new ProxyHealth({ now });
   const backend = proxyBackend({
     name: "test",
     proxyMode: "iptables",

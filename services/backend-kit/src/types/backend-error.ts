@@ -13,7 +13,6 @@ export type BackendErrorCode =
   | "STATE_FILE"
   | "BAD_CONFIG";
 
-/** An error with one of the codes of this package. */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";
 }
