@@ -8,19 +8,16 @@ import { CodedError } from "@kpng/process/process-error.ts";
 
 type CalloutErrorCode = "PROGRAM_FAILED";
 
-/** Error for a failed run of the callout backend's program. Each code has a row in docs/errors.md. */
 export class CalloutError extends CodedError<CalloutErrorCode> {
   override readonly name = "CalloutError";
 }
 
-/** Options of one run of the callout backend's program. */
 export interface CalloutOptions {
   /** Path, or name to look up in PATH. */
   readonly program: string;
   readonly args: readonly string[];
-  /** The program's complete environment. */
+  /** Complete: nothing is inherited. */
   readonly env: NodeJS.ProcessEnv;
-  /** Standard input of the program. */
   readonly input: Iterable<string>;
   /** Time limit of the run, in milliseconds. */
   readonly timeoutMs: number;

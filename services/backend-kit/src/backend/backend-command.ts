@@ -1,4 +1,3 @@
-import type { Transport } from "@connectrpc/connect";
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
@@ -6,6 +5,7 @@ import type { Task } from "@kpng/process/task.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import type { ProxyHealth } from "../observe/proxy-health.ts";
+import type { WatchOptions } from "../receive/watch-requests.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /**
@@ -13,22 +13,13 @@ import type { ParsedOptions } from "../types/parsed-options.ts";
  * watcher (`kpng … to-local`) creates the context and passes it to `BackendCommand.makeTask`; the backend passes it on
  * to `backendTask`.
  */
-export interface BackendContext {
-  /** Connection to the watcher, in this process or elsewhere. */
-  readonly transport: Transport;
-  readonly nodeName: string;
+export interface BackendContext
+  extends Pick<WatchOptions, "transport" | "nodeName" | "maxMessageBytes" | "maxViewBytes"> {
   /**
    * Value that Services must have in the label `service.kubernetes.io/service-proxy-name`; "" for the watcher's
    * default.
    */
   readonly serviceProxyName: string;
-  /** Maximum size of a message from the watcher, before and after decompression, in bytes. Default 64 MiB. */
-  readonly maxMessageBytes?: number | undefined;
-  /**
-   * Maximum memory for the view, and for each batch, in bytes; see `WatchOptions`. Default: a third of the memory
-   * limit.
-   */
-  readonly maxViewBytes?: number | undefined;
   /**
    * Delay after a lost stream or a failed sync, in milliseconds. It doubles up to 30 s, or up to 3 s while no watcher
    * listens.

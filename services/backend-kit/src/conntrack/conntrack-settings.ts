@@ -3,56 +3,51 @@ import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/proces
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** kube-proxy's flags for the kernel's flow table (conntrack), with kube-proxy's defaults. */
-export const conntrackOptions: readonly OptionSpec[] = [
+const kubeProxyFlags: readonly OptionSpec[] = [
   {
     flags: "--conntrack-max-per-core <count>",
-    isExpert: true,
     description: "maximum number of flows per CPU, at most 1 048 576 in total; 0 to keep the kernel's limit",
     default: 32_768,
     parse: parseWholeNumber("--conntrack-max-per-core", 0, 2 ** 31 - 1),
   },
   {
     flags: "--conntrack-min <count>",
-    isExpert: true,
     description: "minimum of the limit on flows, whatever the number of CPUs",
     default: 131_072,
     parse: parseWholeNumber("--conntrack-min", 0, 2 ** 31 - 1),
   },
   {
     flags: "--conntrack-tcp-timeout-established <duration>",
-    isExpert: true,
     description: "timeout of idle TCP connections in conntrack; 0 to keep the kernel's value",
     default: 86_400_000,
     parse: parseDurationMs,
   },
   {
     flags: "--conntrack-tcp-timeout-close-wait <duration>",
-    isExpert: true,
     description: "timeout of TCP connections in CLOSE_WAIT in conntrack; 0 to keep the kernel's value",
     default: 3_600_000,
     parse: parseDurationMs,
   },
   {
     flags: "--conntrack-tcp-be-liberal",
-    isExpert: true,
     description: "accept packets outside the TCP window as part of their connection",
   },
   {
     flags: "--conntrack-udp-timeout <duration>",
-    isExpert: true,
     description: "timeout of unanswered UDP flows in conntrack; 0 to keep the kernel's value",
     default: 0,
     parse: parseDurationMs,
   },
   {
     flags: "--conntrack-udp-timeout-stream <duration>",
-    isExpert: true,
     description: "timeout of answered UDP flows in conntrack; 0 to keep the kernel's value",
     default: 0,
     parse: parseDurationMs,
   },
 ];
+
+/** kube-proxy's flags for the kernel's flow table (conntrack), with kube-proxy's defaults. */
+export const conntrackOptions = kubeProxyFlags.map((option) => ({ ...option, isExpert: true }));
 
 interface KernelSetting {
   /** *Shape:* `net/netfilter/nf_conntrack_max`, or an absolute path. */

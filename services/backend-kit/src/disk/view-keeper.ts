@@ -20,11 +20,6 @@ interface ViewKeeperOptions extends ViewPlace {
    * Returns the position of the newest received view, which may be later than that of the written view. Default: none.
    */
   readonly position?: (() => Position | undefined) | undefined;
-  /**
-   * Minimum time between two writes, in milliseconds. The actual pause is at least 50 times the duration of the last
-   * write. Default 5 000.
-   */
-  readonly intervalMs?: number | undefined;
   readonly wait?: typeof waitMs | undefined;
   /** Monotonic time in milliseconds, which measures writes. */
   readonly nowMs?: (() => number) | undefined;
@@ -32,11 +27,14 @@ interface ViewKeeperOptions extends ViewPlace {
   readonly now?: (() => number) | undefined;
 }
 
+/** Minimum time between two writes, in milliseconds. */
+const intervalMs = 5_000;
+
 /** Minimum ratio of a pause to the duration of the write before it. */
 const pausePerWrite = 50;
 
 /**
- * Saves the view of the last successful sync on disk: after changes, at most once per `intervalMs`, and at the end.
+ * Saves the view of the last successful sync on disk: after changes, at most once per {@link intervalMs}, and at the end.
  * The file is used if no watcher answers after a restart.
  *
  * A failed write (e.g. because the disk is full or read-only) is logged once and retried later; syncs are not affected.
@@ -66,7 +64,7 @@ export class ViewKeeper implements SyncObserver {
 
   /** Writes changes until `signal` aborts, and then once more if the newest view is not yet written. */
   async run(signal: AbortSignal): Promise<void> {
-    const { intervalMs = 5_000, wait = waitMs, nowMs = realClock.nowMs } = this.#options;
+    const { wait = waitMs, nowMs = realClock.nowMs } = this.#options;
     while (!signal.aborted) {
       if (!this.#isDirty) await this.#changed.wait(signal);
       const startMs = nowMs();

@@ -25,12 +25,6 @@ interface HealthCheckServersOptions {
    * *Shape:* `192.0.2.1 port 31000: …`.
    */
   readonly onFailures?: ((reasons: readonly string[]) => void) | undefined;
-  /**
-   * Time between two attempts to open ports that another program occupied, or ports at new addresses of the node, in
-   * milliseconds. Default 1 000, which is short because neither proxy answers while a node moves from one service proxy
-   * to another, and a load balancer removes a node after a few failed checks.
-   */
-  readonly retryMs?: number | undefined;
   readonly wait?: typeof waitMs | undefined;
 }
 
@@ -43,6 +37,13 @@ interface CheckUpdate {
   /** Services that may have changed since the last call. Default: all. */
   readonly changed?: ReadonlySet<ServiceKey> | "all" | undefined;
 }
+
+/**
+ * Time between two attempts to open ports that another program occupied, or ports at new addresses of the node, in
+ * milliseconds. It is short because neither proxy answers while a node moves from one service proxy to another, and a
+ * load balancer removes a node after a few failed checks.
+ */
+const retryMs = 1_000;
 
 const keyOf = ({ service, family }: Pick<DesiredCheck, "service" | "family">): string => `${service} ${family}`;
 
@@ -62,7 +63,7 @@ interface Listener {
  * policy Local asks them whether the node has endpoints of that Service.
  *
  * A server and its connections stay open as long as the Service keeps its port and the node keeps its address. An
- * address that cannot be bound is logged once and tried again every `retryMs`; meanwhile, the other addresses answer.
+ * address that cannot be bound is logged once and tried again every second; meanwhile, the other addresses answer.
  *
  * *Bound:* 8 connections per client, address and port; each new one beyond that replaces the client's oldest. Idle ones
  * end after 15 s. There is no bound for all clients together, with which one of them could keep out load balancers.
@@ -112,7 +113,7 @@ export class HealthCheckServers {
 
   /** Keeps trying to open missing ports until `signal` aborts, and then closes all servers. */
   async run(signal: AbortSignal): Promise<void> {
-    const { retryMs = 1_000, wait = waitMs } = this.#options;
+    const { wait = waitMs } = this.#options;
     while (!signal.aborted) {
       await wait(retryMs, signal);
       if (!signal.aborted && this.#checks.size > 0) await this.#next(() => this.#reconcile());

@@ -18,6 +18,7 @@ import type { SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/s
 
 /** Options of `watchView`, which opens one stream, and of `followView`, which opens one after another. */
 export interface WatchOptions {
+  /** Connection to the watcher, in this process or elsewhere. */
   readonly transport: Transport;
   /** At most 253 characters. A node that the cluster does not know is allowed. */
   readonly nodeName: string;
@@ -27,7 +28,7 @@ export interface WatchOptions {
   readonly maxMessageBytes?: number | undefined;
   /**
    * Maximum memory that the view and each batch may take, in bytes, as estimated by `estimateOpBytes`. A larger batch
-   * or view ends the stream. Default: no limit.
+   * or view ends the stream. Default: no limit; for `backendTask`, a third of the memory limit.
    */
   readonly maxViewBytes?: number | undefined;
   /** Lets a state through only if it is not older than the states from earlier streams. Default: lets all through. */
