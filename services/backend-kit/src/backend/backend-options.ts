@@ -39,10 +39,7 @@ export const connectionOptions: readonly OptionSpec[] = [
   maxMessageOption,
 ];
 
-/**
- * Option that limits the wait for a first view; `kpng SOURCE` reuses it for queries such as `kpng kube get`. A command
- * that ends by itself must fail if no watcher answers in time; a long-running backend waits without a limit.
- */
+/** A command that ends by itself must fail if no watcher answers in time; a long-running backend waits without a limit. */
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
   isExpert: true,

@@ -68,9 +68,7 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
   return runBackendCommand(command, options.argv, version);
 }
 
-/**
- * Runs a backend as a separate program, with its own options and the shared ones; ends the process like `runBackend`.
- */
+/** Runs a backend as a separate program, with its own options and the shared ones; ends like `runBackend`. */
 export function runBackendCommand(
   backend: BackendCommand,
   argv?: readonly string[],

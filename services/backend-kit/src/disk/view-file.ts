@@ -169,10 +169,7 @@ interface ViewHeader {
   readonly position?: Position | undefined;
 }
 
-/**
- * Format of the file. A program with another format version ignores the file and replaces it as soon as a watcher
- * answers.
- */
+/** A program with another version ignores the file and replaces it as soon as a watcher answers. */
 const viewFormat = { format: "kpng-view", version: 1 } as const;
 
 function decodeHeader(json: string): ViewHeader {
@@ -202,10 +199,7 @@ function parsePosition(field: unknown): Position | undefined {
 
 const maxHeaderBytes = 4_096;
 
-/**
- * Returns the position of the view that this node saved in an earlier run; undefined if there is none. A backend that
- * starts refuses states older than this position, even if it does not use the saved view.
- */
+/** A backend that starts refuses states older than this position, even if it does not use the saved view. */
 export async function readSavedPosition(place: ViewPlace): Promise<Position | undefined> {
   try {
     await using file = await open(viewPath(place));
@@ -219,11 +213,7 @@ export async function readSavedPosition(place: ViewPlace): Promise<Position | un
   }
 }
 
-/**
- * Returns the identifier of the current boot of this machine; "" if it is unknown.
- *
- * A saved view with another identifier dates from before a reboot, so the pods that this node then had are gone.
- */
+/** Returns the identifier of the current boot of this machine; "" if it is unknown. */
 export function readBootId(): string {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

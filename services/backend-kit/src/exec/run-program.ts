@@ -37,10 +37,7 @@ type StopReason = "timeout" | "output" | "aborted";
 /** With 50 000 Services, iptables-save prints about a third of this. */
 const defaultOutputBytes = 256 * 1024 * 1024;
 
-/**
- * Maximum length of standard error that is kept, in characters. The end is kept, because that is where programs say why
- * they stop.
- */
+/** In characters. The end is kept, because that is where programs say why they stop. */
 const maxErrorLength = 4 * 1024;
 
 /**

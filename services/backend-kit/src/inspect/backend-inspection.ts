@@ -28,8 +28,7 @@ interface BackendInspectionOptions {
 const maxDrift = 100;
 
 /**
- * Implements kpng.inspect.v1.BackendInspectService, from which `kpng get` reads the size of the view, the last sync and
- * the rules of a running backend.
+ * Implements kpng.inspect.v1.BackendInspectService for `kpng get`.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */
@@ -163,10 +162,7 @@ export interface InspectedRules {
   installedCount(): number;
   /** Returns the desired rules, one per line; all of them, or only the rules that serve one Service. */
   desired(service?: ServiceKey): readonly string[];
-  /**
-   * Returns the rules that were last read or committed, one per line; all of them, or only the rules that serve one
-   * Service.
-   */
+  /** Returns those that were last read or committed, in the same form. */
   installed(service?: ServiceKey): readonly string[];
   /** Time at which the installed rules were last read, in milliseconds since 1970; undefined if they never were. */
   readonly readAtMs: number | undefined;

@@ -7,19 +7,13 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { NodePortAddressRule } from "@kpng/service-plan/plan-node.ts";
 import { toolEnvironment } from "../exec/run-program.ts";
 
-/**
- * Names of interfaces that carry Service addresses: the interface of kube-proxy's ipvs mode, which kpng-ipvs also uses,
- * and the interfaces of kpng-ipvs with a proxy name.
- */
+/** Interfaces with Service addresses: of kube-proxy's ipvs mode and kpng-ipvs, and of kpng-ipvs with a proxy name. */
 const serviceInterfaces = /^(?:kube-ipvs0|kpngv-[0-9a-f]{8})$/;
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
- * These addresses determine where node ports answer; service proxies read them through `RecentAddresses`, for service
- * plans and health checks.
- *
- * The addresses come from the kernel's own tables: Node.js omits links without a carrier, but the kernel accepts
- * packets for the addresses of such a link on all other links.
+ * They come from the kernel's own tables: Node.js omits links without a carrier, but the kernel accepts packets for the
+ * addresses of such a link on all other links.
  *
  * Addresses of {@link serviceInterfaces} belong to Services, so node ports do not answer there, and they are left out
  * unless another interface has them too. If the program `ip`, which lists the addresses of such an interface, fails,

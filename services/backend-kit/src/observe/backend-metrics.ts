@@ -63,8 +63,7 @@ export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, i
 const part = "stream";
 
 /**
- * Reports the connection to the watcher in health (part "stream"), metrics and log. Syncs are reported elsewhere: in
- * health and log by `SyncLoop`, in metrics by `observeSyncs`.
+ * Reports the connection to the watcher in health (part "stream"), metrics and log.
  *
  * A lost stream does not make a synced backend unhealthy or unready, because the backend keeps serving with its last
  * view.

@@ -18,8 +18,8 @@ interface NodeAddresses {
 }
 
 /**
- * The work that a service proxy does after each successful sync: it sets conntrack's limits, deletes stale UDP flows,
- * and answers health checks from load balancers. None of this work may delay a sync or make it fail.
+ * The work after each successful sync: conntrack's limits, stale UDP flows, and health checks from load balancers. None
+ * of it may delay a sync or make it fail.
  */
 export class AfterCommit {
   readonly #run: CommittedRun;

@@ -15,10 +15,7 @@ interface PlanUpdate {
   readonly touched: ReadonlySet<ServiceKey> | "all";
 }
 
-/**
- * Number of Services planned between two turns of the event loop, so that health probes are answered during a full
- * plan.
- */
+/** Services planned between two turns of the event loop, so that health probes are answered during a full plan. */
 const servicesPerTurn = 100;
 
 /**

@@ -93,12 +93,7 @@ function servicesOf({ mode, fullReason, touched }: SyncUpdate): ReadonlySet<Serv
   return mode === "partial" || fullReason === "failure" ? touched : "all";
 }
 
-/**
- * Registers the metric that counts repairs. Returns the counting function, which must be called after each sync and
- * repair.
- *
- * Exported for the generated metrics reference.
- */
+/** Registers the metric that counts repairs. Returns the function to be called after each sync and repair. */
 export function countRepairs(
   registry: Registry,
   ruleSets: readonly { readonly family: Family }[],
@@ -134,10 +129,8 @@ interface DriftCheckOptions extends Pick<BackendContext, "log" | "health" | "met
 }
 
 /**
- * Returns the periodic check, which makes `RuleSets` compare the installed rules with the desired ones and repair
- * changes by other programs.
- *
- * A failed check is reported in health (part "drift"), metrics and log, and repeated after the interval.
+ * Returns the check that repairs changes by other programs. A failed one is reported in health (part "drift"), metrics
+ * and log, and repeated after the interval.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   const { rules, intervalMs, log, health, metrics } = options;

@@ -125,10 +125,7 @@ type Failure = { readonly cause: unknown } | undefined;
 
 const noStages: SyncStages = { committing: () => undefined };
 
-/**
- * The rules of one IP family of a service proxy: a rule set with its planner, and the details of its last changes that
- * `kpng get rules` shows (`--inspect-socket`). Calls must not overlap; none rejects.
- */
+/** A rule set with its planner and what inspection shows of it. Calls must not overlap; none rejects. */
 class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
   readonly planner: FamilyPlanner;
@@ -184,10 +181,7 @@ class FamilyRules<Change extends RuleChange = RuleChange> {
     };
   }
 
-  /**
-   * Puts a view into effect. `touched` contains the Services that may differ from the view in force; "all" means every
-   * Service, and then the installed rules are compared as well.
-   */
+  /** See `RuleSets.sync`. */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Failure> {
     return this.#attempt("sync", async () => ({ cause: "sync", change: await this.#sync(view, touched, stages) }));
   }

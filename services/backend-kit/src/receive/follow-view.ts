@@ -221,10 +221,7 @@ function commitBatch(
   return { update, isDigestWrong };
 }
 
-/**
- * Passes the state of a sync marker through the gate before the batch takes effect. Errors: STATE_BEHIND if the gate
- * refuses it.
- */
+/** Errors: STATE_BEHIND if the gate refuses the state. */
 function admitState(
   { position }: SyncMark,
   { isUnchanged }: NextView,
@@ -281,14 +278,11 @@ const maxSize = 64 * 1024 * 1024;
 const maxWindowLog = 26;
 
 /**
- * Yields the operations of a stream in order, with packed messages replaced by the operations in them. A packed message
- * (`OpItem.Batch`) is a compressed list of operations that the watcher encodes once for many nodes.
+ * Replaces each packed message (`OpItem.Batch`), which the watcher encodes once for many nodes, by its operations.
  *
  * *Bound:* one decompressed message, at most `maxMessageBytes` (default and maximum 64 MiB). Its operations are decoded
- * one by one.
- *
- * Errors: BAD_STREAM for a packed message whose size is not the declared one, whose encoding is unknown, or that
- * contains Sync or another packed message.
+ * one by one. Errors: BAD_STREAM for a packed message whose size is not the declared one, whose encoding is unknown, or
+ * that contains Sync or another packed message.
  */
 export async function* unpackOps(ops: AsyncIterable<OpItem>, maxMessageBytes = maxSize): AsyncGenerator<OpItem> {
   for await (const item of ops) {

@@ -88,7 +88,7 @@ let lastDecoded: {
   readonly endpoints: readonly ViewEndpoint[];
 } = { packed: PackedEndpoints.none, chunks: new Map(), endpoints: [] };
 
-/** Holds a chunk while it is decoded. It grows to fit the longest and never shrinks. */
+/** Holds a chunk while it is decoded; grows to fit the longest. */
 let scratch = Buffer.allocUnsafeSlow(16_384);
 
 function decodeChunk(chunk: ByteText): readonly ViewEndpoint[] {
