@@ -39,7 +39,7 @@ export const connectionOptions: readonly OptionSpec[] = [
   maxMessageOption,
 ];
 
-/** A command that ends by itself must fail if no watcher answers in time; a long-running backend waits without a limit. */
+/** A command that ends by itself must fail if no watcher answers in time; other backends wait without a limit. */
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
   isExpert: true,

@@ -106,8 +106,8 @@ export function acceptConfigFile(command: Command, proxyMode: string, log: Log):
 }
 
 /**
- * Returns the fields of a KubeProxyConfiguration by path, without the sections of other modes. Errors: BAD_CONFIG if the
- * file cannot be read, is not a KubeProxyConfiguration, or has another mode.
+ * Returns the fields of a KubeProxyConfiguration by path, without the sections of other modes. Errors: BAD_CONFIG if
+ * the file cannot be read, is not a KubeProxyConfiguration, or has another mode.
  */
 async function readConfigFile(path: string, proxyMode: string): Promise<readonly Field[]> {
   let document: unknown;

@@ -64,8 +64,8 @@ interface KernelSetting {
 const maxOfAllCpus = 1_048_576;
 
 /**
- * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. The hash table is
- * sized at a quarter of the maximum number of flows.
+ * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. The hash table
+ * is sized at a quarter of the maximum number of flows.
  *
  * *Source:* kube-proxy `conntrack/sysctls.go`.
  */

@@ -111,8 +111,8 @@ export class StaleFlowCleaner {
   }
 
   /**
-   * Searches once. Returns false if that failed; the next search then includes what this one should have examined. Never
-   * rejects. Calls must not overlap.
+   * Searches once. Returns false if that failed; the next search then includes what this one should have examined.
+   * Never rejects. Calls must not overlap.
    */
   async search(request: CleanRequest, signal: AbortSignal): Promise<boolean> {
     const { view, changed, families: inForce } = request;
