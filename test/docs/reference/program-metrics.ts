@@ -120,6 +120,5 @@ export async function metricsOf(group: string): Promise<readonly ProgramMetric[]
 export const metricGroups: readonly string[] = Object.keys(groups);
 
 function registerDriftCheck(metrics: Registry): void {
-  const rules = { repair: async () => undefined };
-  driftCheck({ rules, intervalMs: 0, log, health: new Health(), metrics });
+  driftCheck({ repair: async () => undefined }, 0, { log, health: new Health(), metrics });
 }

@@ -6,7 +6,7 @@ import type { BackendCommand, BackendContext } from "../backend/backend-command.
 import { backendTask } from "../backend/backend-task.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
 import { readStateFolder, stateOptions } from "../disk/view-keeper.ts";
-import { nodePortAddressesOption, RecentAddresses } from "../node-addresses/local-addresses.ts";
+import { RecentAddresses } from "../node-addresses/local-addresses.ts";
 import { SyncRequests } from "../sync/sync-loop.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import { type ParsedOptions, textOption } from "../types/parsed-options.ts";
@@ -53,15 +53,10 @@ const outputOption: OptionSpec = {
 
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
   const { proxyMode, canDiff = true, alternatives = [] } = spec;
+  const nodePorts = spec.defaultNodePortAddresses === undefined ? "all" : "primary; 0.0.0.0/0,::/0: all";
+  const describe = ({ description }: OptionSpec) => description.replace("default: all", `default: ${nodePorts}`);
   return [
-    ...planOptions.map((option) =>
-      option === nodePortAddressesOption && spec.defaultNodePortAddresses !== undefined
-        ? {
-            ...option,
-            description: option.description.replace("default: all", "default: primary; 0.0.0.0/0,::/0: all"),
-          }
-        : option,
-    ),
+    ...planOptions.map((option) => ({ ...option, description: describe(option) })),
     ...spec.options,
     ...paceOptions(proxyMode),
     {

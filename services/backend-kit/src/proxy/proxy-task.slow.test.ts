@@ -222,7 +222,7 @@ function withRules(ruleSets: readonly MemoryRuleSet[]) {
   const { log, lines } = createReadableLog();
   const settings = readProxySettings({}, true);
   const rules = new RuleSets({ settings, ruleSets, onOutcome: countRepairs(metrics, ruleSets), log });
-  const check = driftCheck({ rules, log, health, metrics, intervalMs: 30_000 });
+  const check = driftCheck(rules, 30_000, { log, health, metrics });
   return { rules, health, lines, metrics, check: () => check.run(new AbortController().signal) };
 }
 const stages = { committing: () => undefined };

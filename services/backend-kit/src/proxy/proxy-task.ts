@@ -75,7 +75,7 @@ async function run<Change extends RuleChange>(
     name,
     onChanges,
     minIntervalMs,
-    check: checkMs === 0 ? undefined : driftCheck({ ...context, rules, intervalMs: checkMs }),
+    check: checkMs === 0 ? undefined : driftCheck(rules, checkMs, context),
     requests: host.requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     stateFolder,
@@ -123,17 +123,15 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
   else log.debug("rules committed", { family, mode, ...fields, elapsedMs: Math.round(elapsedMs) });
 }
 
-interface DriftCheckOptions extends Pick<BackendContext, "log" | "health" | "metrics"> {
-  readonly rules: Pick<RuleSets, "repair">;
-  readonly intervalMs: number;
-}
-
 /**
  * Returns the check that repairs changes by other programs. A failed one is reported in health (part "drift"), metrics
  * and log, and repeated after the interval.
  */
-export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
-  const { rules, intervalMs, log, health, metrics } = options;
+export function driftCheck(
+  rules: Pick<RuleSets, "repair">,
+  intervalMs: number,
+  { log, health, metrics }: Pick<BackendContext, "log" | "health" | "metrics">,
+): PeriodicCheck {
   const help = "Checks of the installed rules for changes by other programs, by result";
   const checks = addCounter(metrics, "kpng_backend_drift_checks_total", help, "result", ["ok", "failed"]);
   health.setReady("drift");
