@@ -69,9 +69,8 @@ export type BackendTaskOptions = BackendCallbacks &
   };
 
 /**
- * Returns the task of a backend, which follows the view of a node and calls back until it is aborted. The task connects
- * the stream from the watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers.
- * Every backend is built on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
+ * Returns the task of a backend, which follows the view of a node and calls back until it is aborted. It connects the
+ * stream from the watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers.
  *
  * Lost streams are reopened and failed syncs repeated without limit; both are reported in health (parts "stream" and
  * the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, or,

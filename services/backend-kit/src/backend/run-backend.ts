@@ -149,10 +149,7 @@ function statusTasks(
   return tasks.map((task, index) => (isUnasked && index === 0 ? withoutFailure(task, parts.log) : task));
 }
 
-/**
- * Returns a task that logs the first failure of `task` and tries again, e.g. until an older process has left the port.
- * Used for the default health port, which must not prevent a start.
- */
+/** For the default health port, which must not prevent a start: tries again until e.g. an older process has left it. */
 function withoutFailure(task: Task, log: Log): Task {
   const run = async (signal: AbortSignal): Promise<void> => {
     for (let attempt = 0; !signal.aborted; attempt++) {

@@ -195,9 +195,8 @@ class WatcherFinder {
   }
 
   /**
-   * Finds the addresses of all watchers, without duplicates, in the order of `--api`; returns the reasons why names
-   * could not be resolved. A name that cannot be resolved keeps its addresses: the name server may itself be a Service
-   * that does not work without this node's rules.
+   * Finds the addresses, without duplicates, in the order of `--api`; returns the reasons why names could not be
+   * resolved. Such a name keeps its addresses: the name server may itself be a Service that needs this node's rules.
    */
   async #resolve(): Promise<readonly string[]> {
     const { resolve = resolveHost } = this.#options;
@@ -324,9 +323,8 @@ function unavailable(message: string, cause?: unknown): ConnectError {
 }
 
 /**
- * Looks for a watcher whose state is current while the node has a stream from a watcher whose state may be out of date.
- * Resolves with the key of the watcher found, or with undefined when the current watcher is no longer stale or `signal`
- * aborts.
+ * Looks for a watcher that is not stale. Resolves with its key, or with undefined when the current watcher is no longer
+ * stale or `signal` aborts.
  *
  * The first search begins after a random delay of up to a quarter of `intervalMs`, because all nodes of a watcher start
  * searching at the same time.

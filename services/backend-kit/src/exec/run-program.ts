@@ -123,7 +123,7 @@ function pipeOr(stream: string | number | ((text: string) => void) | undefined):
   return typeof stream === "number" ? stream : "pipe";
 }
 
-/** Collects output up to its limits. Calls `onFlood` for each piece of standard output beyond, which is dropped. */
+/** Calls `onFlood` for each piece of standard output beyond the limit, which is dropped. */
 function collectOutput(child: ChildProcess, options: ProgramOptions, onFlood: () => void) {
   const { stdout: onText, maxOutputBytes = defaultOutputBytes } = options;
   const output = { stdout: "", stderr: "" };
@@ -147,19 +147,13 @@ function writeInput({ stdin }: ChildProcess, text: string): void {
   if (stdin) Readable.from(blocksOf(text)).pipe(stdin);
 }
 
-/**
- * Splits the text into blocks. If it were written in one piece, Node.js would copy it once more, which takes many
- * megabytes with very many Services.
- */
+/** If the text were written in one piece, Node.js would copy it once more: many megabytes with very many Services. */
 function* blocksOf(text: string): Generator<string, void, void> {
   const length = 64 * 1024;
   for (let start = 0; start < text.length; start += length) yield text.slice(start, start + length);
 }
 
-/**
- * Sends a signal to a process group. It is not an error if the last process of the group is gone, or if the group
- * belongs to another user after `sudo`.
- */
+/** Ignores that the last process of the group is gone, or that the group belongs to another user after `sudo`. */
 function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return;
   try {

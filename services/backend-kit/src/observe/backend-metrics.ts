@@ -121,13 +121,11 @@ interface KnownNodeOptions {
 }
 
 /**
- * Returns a function, to be called for each view, that reports whether the cluster has a Node with the name that the
- * backend follows. A wrong `--node-name` would otherwise go unnoticed, because it yields a valid view without endpoints
- * on the node.
+ * Returns a function, to be called for each view, that reports whether the cluster has a Node of this name. A wrong
+ * `--node-name` would otherwise go unnoticed, because it yields a valid view without endpoints on the node.
  *
- * An unknown Node is logged, counted (`kpng_backend_node_known`), and shown as the reason of the health part "node".
- * That part stays ready, because a machine that joins the cluster gets its Node only later. Go watchers send no Nodes,
- * so nothing is reported for them.
+ * The health part "node" stays ready, because a machine that joins the cluster gets its Node only later. Go watchers
+ * send no Nodes, so nothing is reported for them.
  */
 export function observeKnownNode({ nodeName, health, log, metrics }: KnownNodeOptions) {
   const gauge = new Gauge({

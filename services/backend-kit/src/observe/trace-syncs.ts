@@ -95,10 +95,8 @@ function describe({ revision, instance, touched, mode, fullReason }: SyncUpdate)
 }
 
 /**
- * Returns true if this node records its part of a trace. With thousands of nodes, only the fraction `share` of them do;
- * 1 or more means all nodes. A hash of trace and node decides, so that different nodes record different traces.
- *
- * *Source of `share`:* TracedNodes in the message EmptyOp.
+ * Returns true if this node records its part of a trace. The fraction `share` of all nodes does (TracedNodes in the
+ * message EmptyOp); a hash of trace and node decides, so that different nodes record different traces.
  */
 export function recordsTrace(traceparent: Traceparent, nodeName: string, share: number): boolean {
   const traceId = parseTraceparent(traceparent)?.traceId;

@@ -104,9 +104,7 @@ function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
 
-/**
- * Accepts only one CIDR per family: traffic from pods outside of it would count as traffic from outside the cluster.
- */
+/** Accepts one CIDR per family: traffic from pods outside of it would count as traffic from outside the cluster. */
 function clusterCidrs(texts: readonly string[]): readonly string[] {
   const byFamily = new Map<Family, string>();
   for (const text of texts) {

@@ -50,22 +50,13 @@ export interface WatchOptions {
  */
 export const maxOutstanding = 32;
 
-/**
- * Minimum interval between two acknowledgements if the watcher does not name one, in milliseconds. The next
- * acknowledgement covers everything that was applied in between.
- */
+/** Minimum interval between two acknowledgements if the watcher does not name one, in milliseconds. */
 const defaultAckIntervalMs = 100;
 
-/**
- * Maximum random extension of the interval, as a fraction of the interval. All nodes apply a change at the same time,
- * but their acknowledgements should not all arrive together.
- */
+/** Maximum random extension of the interval, as a fraction: all nodes apply a change at the same time. */
 const ackJitter = 0.5;
 
-/**
- * Time after which the receipt of a batch is confirmed by a separate request, in milliseconds. Usually the batch's
- * acknowledgement confirms it earlier. The time is longer if the interval between acknowledgements is longer.
- */
+/** Time after which a request of its own confirms a batch that no acknowledgement has confirmed, in milliseconds. */
 const minConfirmDelayMs = 1_000;
 
 /** The sending half of one stream to the watcher. */

@@ -1,10 +1,7 @@
 import { type OpItem, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BackendError } from "../types/backend-error.ts";
 
-/**
- * Memory that an item takes in addition to its strings, in bytes: in the view, and in the rules of a service proxy while
- * they are sent. Measured with kpng-nft and rounded up.
- */
+/** Memory that an item takes besides its strings, in bytes: in the view, and in rules. Measured with kpng-nft. */
 const bytesOf = { service: 900, other: 300 } as const;
 
 /** Each string is in memory as it came, and decoded or in a rule. */

@@ -92,7 +92,7 @@ function endpointFields({ hostname, addresses: ips, isOnNode, ports, scopes }: V
   };
 }
 
-/** Returns a set of addresses in KPNG's form: undefined stays absent, and an empty set becomes an empty object. */
+/** Undefined stays absent, and an empty set becomes an empty object. */
 function addresses(set: AddressSet | undefined) {
   return set && { V4: given(set.v4.toSorted(compareText)), V6: given(set.v6.toSorted(compareText)) };
 }
