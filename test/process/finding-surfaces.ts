@@ -123,8 +123,7 @@ export function expectNamed(watched: Watched, problem: Problem): Promise<void> {
     .poll(() => surfaces(watched), { message: `${code}: ${says}` })
     .toMatchObject({
       status: named,
-      // It shows findings if one is an error.
-      top: severity === "error" ? named : expect.not.stringMatching(/^findings/m),
+      top: named,
       analyze: named,
       exitCode: severity === "error" ? 1 : 0,
       page: expect.stringMatching(lineOf(problem)),

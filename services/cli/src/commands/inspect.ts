@@ -156,12 +156,11 @@ export function makeInspectCommand(
     const values = self.optsWithGlobals();
     return withPlainErrors(() =>
       withReplicas(values, async (replicas) => {
-        if (inspect.runAll !== undefined) return inspect.runAll(replicas, values);
         if (inspect.asksBackend === true && replicas.length > 1) {
           const names = replicas.map(({ api }) => api).join(", ");
           throw new ProcessError("BAD_OPTION", `kpng get ${name} asks one backend, and there are several: ${names}`);
         }
-        await inspect.run(joinReplicas(replicas), words, values, signal);
+        await inspect.run({ replicas, ...joinReplicas(replicas), words, options: values, signal });
       }),
     );
   });

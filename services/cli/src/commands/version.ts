@@ -3,7 +3,7 @@ import { formatVersion } from "@kpng/process/run/run-process.ts";
 import { Command } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
-import { inspectClient, type Replica } from "../inspect/client.ts";
+import type { Replica } from "../inspect/client.ts";
 import { textOrJsonOption } from "../inspect/print/output.ts";
 import { oneLine } from "../inspect/print/text.ts";
 import { joinReplicas } from "../inspect/replicas.ts";
@@ -41,7 +41,7 @@ async function askVersion(
   try {
     replicas = await connectReplicas(options, signal);
     const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
-    return { version: (await inspectClient(joinReplicas(replicas)).getStatus({}, { signal: limit })).version };
+    return { version: (await joinReplicas(replicas).client.getStatus({}, { signal: limit })).version };
   } catch (error) {
     const names = replicas.map(({ api }) => api).join(", ");
     return { reason: `no version of a watcher: ${names}${names === "" ? "" : ": "}${(error as Error).message}` };

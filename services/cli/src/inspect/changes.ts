@@ -5,7 +5,7 @@ import {
   type Distribution,
   ObjectKindSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { type InspectCommand, inspectClient } from "./client.ts";
+import type { InspectCommand } from "./client.ts";
 import {
   limitOption,
   listCommand,
@@ -116,11 +116,11 @@ Examples:
   COMMAND default/web
   COMMAND web -n default --limit 10
 `,
-  run: async (transport, [argument], options) => {
+  run: async ({ client, words: [argument], options }) => {
     const output = await readOutputOptions(options);
     const { namespace, name: service } = splitName(argument, options);
     const request = { namespace, service, pageSize: Number(options.limit) };
-    const { changes } = await inspectClient(transport).listChanges(request);
+    const { changes } = await client.listChanges(request);
     const shown = changes.filter(({ isFirstList }) => !isFirstList).reverse();
     if (!isTable(output)) printMessages(ChangeSchema, shown, output);
     else for (const change of shown) output.write(`${formatTrace(change)}\n`);

@@ -24,14 +24,21 @@ export interface InspectCommand {
   readonly options: readonly OptionSpec[];
   /** Shown below the options in help; COMMAND stands for the words that lead to this command. */
   readonly examples: string;
-  /** Queries one watcher. `words` are the words of the argument. */
-  run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
+  run(question: Question): Promise<void>;
   /** True if the command queries a backend instead of a watcher. Default false. */
   readonly asksBackend?: boolean | undefined;
-  /**
-   * Queries several watchers in a command-specific way. Default: `run` with their joined answers; see `joinReplicas`.
-   */
-  runAll?(replicas: readonly Replica[], options: Options): Promise<void>;
+}
+
+/** What a command gets from the command line. */
+export interface Question {
+  readonly replicas: readonly Replica[];
+  /** Client of the replicas, which joins their answers, and its transport; see `joinReplicas`. */
+  readonly client: InspectClient;
+  readonly transport: Transport;
+  /** The words of the argument. */
+  readonly words: readonly string[];
+  readonly options: Options;
+  readonly signal: AbortSignal;
 }
 
 /** A watcher to query: the only one, or one of several replicas. */
@@ -75,7 +82,7 @@ export interface PageRequest {
 /** Rows per page. This is the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/** Reads the pages of a list, and returns their rows. `filter` may override `pageSize`. */
+/** Reads all pages of a list, and returns their rows. `filter` may override `pageSize`. */
 export async function readPages<F extends object, P extends { readonly nextPageToken: string }, T>(
   list: (request: F & PageRequest) => Promise<P>,
   filter: F,

@@ -2,7 +2,7 @@ import { addressAndPort } from "@kpng/model/address.ts";
 import { type Endpoint, EndpointSchema, Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
-import { type InspectCommand, inspectClient, readPages, warnUnknownNode } from "./client.ts";
+import { type InspectCommand, readPages, warnUnknownNode } from "./client.ts";
 import {
   listCommand,
   namespaceOptions,
@@ -114,8 +114,7 @@ Examples:
   # why does n1 not use a pod of default/web?
   COMMAND n1 --service default/web
 `,
-  run: async (transport, [nodeName = ""], options) => {
-    const client = inspectClient(transport);
+  run: async ({ client, words: [nodeName = ""], options }) => {
     const filter = { ...splitService(options), nodeName, serviceProxyName: readProxyName(options) };
     let isNodeKnown = true;
     const rows = await readPages(client.listNodeEndpoints, filter, (page) => {

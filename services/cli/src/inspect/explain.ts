@@ -10,7 +10,7 @@ import {
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type OptionSpec, oneOf, parseNonEmptyText, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { type InspectClient, type InspectCommand, inspectClient, warnUnknownNode } from "./client.ts";
+import { type InspectClient, type InspectCommand, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
 import { nodeOption, readProxyName } from "./list.ts";
 import {
@@ -67,8 +67,7 @@ Examples:
   COMMAND --node n1 --from 203.0.113.7 198.51.100.10:443
   COMMAND --node n1 --from outside 192.0.2.1:30080 -o json
 `,
-  run: async (transport, [argument = ""], options) => {
-    const client = inspectClient(transport);
+  run: async ({ client, words: [argument = ""], options }) => {
     if (options.node === undefined)
       throw new ProcessError(
         "BAD_OPTION",

@@ -1,5 +1,4 @@
 import { create } from "@bufbuild/protobuf";
-import { ConnectError } from "@connectrpc/connect";
 import { type Finding, FindingSchema, FindingSeverity } from "@kpng/model/gen/kpng/inspect/v1/finding_pb.ts";
 import {
   type GetStatusResponse,
@@ -7,11 +6,11 @@ import {
   ListFindingsResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { failureHint } from "@kpng/process/connection/failure-hint.ts";
-import type { Options } from "../context/command-context.ts";
-import { type InspectClient, type InspectCommand, inspectClient, type Replica, requestFailure } from "./client.ts";
+import type { InspectCommand } from "./client.ts";
 import { namespaceOptions, splitName } from "./list.ts";
 import { formatJsonList, plainMessage, textOrJsonOption } from "./print/output.ts";
 import { formatCount, oneLine, terminalText } from "./print/text.ts";
+import { type Answer, askAll, repliesOf } from "./replicas.ts";
 
 /** `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. */
 export const analyzeCommand: InspectCommand = {
@@ -26,70 +25,30 @@ Examples:
   COMMAND -n shop
   COMMAND -o json | jq '.items[] | select(.severity == "error")'
 `,
-  run: (transport, _words, options) => analyze([{ api: "", transport }], options),
-  runAll: analyze,
+  run: async ({ replicas, options }) => {
+    const { namespace } = splitName(undefined, options);
+    const answers = await askAll(replicas, async (client) => ({
+      status: await client.getStatus({}),
+      findings: await client.listFindings({ namespace }),
+    }));
+    const response = mergeFindings(answers);
+    if (options.output === "json") {
+      const rows = response.findings.map((finding) => plainMessage(FindingSchema, finding));
+      process.stdout.write(terminalText(formatJsonList(rows)));
+    } else process.stdout.write(formatFindings(response));
+    if (response.errorCount > 0) process.exitCode = 1;
+  },
 };
-
-async function analyze(replicas: readonly Replica[], options: Options): Promise<void> {
-  const { namespace } = splitName(undefined, options);
-  const answers = await askAll(replicas, async (client) => ({
-    status: await client.getStatus({}),
-    findings: await client.listFindings({ namespace }),
-  }));
-  const response = mergeFindings(answers);
-  if (options.output === "json") {
-    const rows = response.findings.map((finding) => plainMessage(FindingSchema, finding));
-    process.stdout.write(terminalText(formatJsonList(rows)));
-  } else process.stdout.write(formatFindings(response));
-  if (response.errorCount > 0) process.exitCode = 1;
-}
-
-/** The answer of one of several replicas, or the reason why it did not answer. */
-export type Answer<T> = { readonly api: string } & ({ readonly value: T } | { readonly reason: string });
-
-/** Returns the answers of the replicas that answered. */
-export function repliesOf<T>(answers: readonly Answer<T>[]): readonly ({ readonly api: string } & T)[] {
-  return answers.flatMap((one) => ("value" in one ? [{ api: one.api, ...one.value }] : []));
-}
-
-/**
- * Queries every replica. If there are several, a failing one does not hold back the answers of the others.
- *
- * Errors: those of `ask` if no replica answers.
- */
-export async function askAll<T>(
-  replicas: readonly Replica[],
-  ask: (client: InspectClient) => Promise<T>,
-): Promise<readonly Answer<T>[]> {
-  const errors: ConnectError[] = [];
-  const answers = await Promise.all(
-    replicas.map(async ({ api, transport }): Promise<Answer<T>> => {
-      try {
-        return { api, value: await ask(inspectClient(transport)) };
-      } catch (error) {
-        if (!(error instanceof ConnectError)) throw error;
-        errors.push(error);
-        return { api, reason: requestFailure(error) };
-      }
-    }),
-  );
-  if (errors.length === replicas.length) throw errors[0];
-  return answers;
-}
-
-/** The parts of a replica's answer that {@link mergeFindings} uses. */
-interface ReplicaFindings {
-  readonly status: GetStatusResponse;
-  readonly findings: ListFindingsResponse;
-}
 
 /**
  * Joins the findings of several replicas. Each node follows only one replica, so a node counts as having no backend
  * only if it follows none of them. It is also a finding if a replica does not answer or if replicas hold different
  * numbers of objects. The counts cover only findings that the replicas sent, up to 1 000 each. Pure.
  */
-export function mergeFindings(answers: readonly Answer<ReplicaFindings>[]): ListFindingsResponse {
-  const replies = repliesOf(answers);
+export function mergeFindings(
+  answers: readonly Answer<{ readonly status: GetStatusResponse; readonly findings: ListFindingsResponse }>[],
+): ListFindingsResponse {
+  const replies = repliesOf(answers).map(({ api, value }) => ({ api, ...value }));
   const [first, ...others] = replies;
   if (first !== undefined && answers.length === 1) return first.findings;
   const findings = new Map<string, Finding>();

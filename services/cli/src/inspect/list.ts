@@ -5,14 +5,7 @@ import { type OptionSpec, oneOf, parseNodeName, parseWholeNumber, repeatable } f
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
-import {
-  type InspectClient,
-  type InspectCommand,
-  inspectClient,
-  keepAsking,
-  type PageRequest,
-  readPages,
-} from "./client.ts";
+import { type InspectClient, type InspectCommand, keepAsking, type PageRequest, readPages } from "./client.ts";
 import { outputOptions, printMessage, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
 import { enumWords, type TableSpec } from "./print/text.ts";
 
@@ -20,7 +13,7 @@ import { enumWords, type TableSpec } from "./print/text.ts";
  * A command that lists rows, and also watches them. `F` is the filter in a request, `P` a page of the list, `W` a
  * message of the watch.
  */
-interface ListCommand<D extends DescMessage, F, P, W> extends Omit<InspectCommand, "run" | "runAll"> {
+interface ListCommand<D extends DescMessage, F, P, W> extends Omit<InspectCommand, "run"> {
   /** Noun for one row in messages, e.g. "Service". */
   readonly noun: string;
   readonly table: TableSpec<D>;
@@ -44,8 +37,7 @@ export function listCommand<
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
 >({ noun, table, filterOf, list, watch, rowsOf, keyOf, ...command }: ListCommand<D, F, P, W>): InspectCommand {
-  const run: InspectCommand["run"] = async (transport, words, options, signal) => {
-    const client = inspectClient(transport);
+  const run: InspectCommand["run"] = async ({ client, words, options, signal }) => {
     const output = await readOutputOptions(options);
     const selection = new RowSelection<MessageShape<D>>(options);
     if (words.length > 0 && !selection.isAll)

@@ -14,7 +14,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { type InspectCommand, inspectClient, readPages } from "./client.ts";
+import { type InspectCommand, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import {
   labelSelectorOption,
@@ -99,8 +99,7 @@ export const describeNodeCommand: InspectCommand = {
 Examples:
   COMMAND n1
 `,
-  run: async (transport, [name = ""]) => {
-    const client = inspectClient(transport);
+  run: async ({ client, words: [name = ""] }) => {
     const {
       nodes: [node],
     } = await client.listNodes({ name });
@@ -214,7 +213,7 @@ export const backendCommand: InspectCommand = {
   description: "a backend of this node: its view, its last sync, and the state of its rules",
   options: outputOptions,
   examples: backendExamples,
-  run: async (transport, _words, options) => {
+  run: async ({ transport, options }) => {
     const output = await readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     if (output.format === "json") printMessage(backendTable.schema, backend, output);
@@ -242,7 +241,7 @@ export const rulesCommand: InspectCommand = {
     ...outputOptions,
   ],
   examples: backendExamples,
-  run: async (transport, [ruleSet = ""], options) => {
+  run: async ({ transport, words: [ruleSet = ""], options }) => {
     const output = await readOutputOptions(options);
     const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
       ruleSet,

@@ -10,7 +10,9 @@ import { endpoint, node, service, slice } from "@kpng/source/testing/build.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import type { InspectCommand } from "./client.ts";
 import { bugReportCommand, recordCommand } from "./record.ts";
+import { joinReplicas } from "./replicas.ts";
 
 let folder: string;
 let store: Store;
@@ -30,11 +32,17 @@ beforeEach(async () => {
 
 afterEach(() => server.stop());
 
+/** Starts a recording of the server. */
+function begin(command: InspectCommand, path: string, signal = stop.signal, api = server.address): Promise<void> {
+  const replicas = [{ api, transport: dial({ api }) }];
+  const options = { output: path, for: 600_000 };
+  return command.run({ replicas, ...joinReplicas(replicas), words: [], options, signal });
+}
+
 /** Records while `whileRecording` runs. */
 async function record(path: string, whileRecording: () => Promise<void>): Promise<void> {
   const stopRecording = new AbortController();
-  const options = { output: path, for: 600_000 };
-  const recorded = recordCommand.run(dial({ api: server.address }), [], options, stopRecording.signal);
+  const recorded = begin(recordCommand, path, stopRecording.signal);
   await expect.poll(() => server.subscribers.open.size).toBe(1);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
   await whileRecording();
@@ -83,12 +91,7 @@ test.each(["r.jsonl", "r.jsonl.gz"])("a replay of %s yields the recorded state a
 test("a bug report that is interrupted has its rows", async () => {
   const path = join(folder, "r.jsonl.gz");
   const interrupt = new AbortController();
-  const reported = bugReportCommand.run(
-    dial({ api: server.address }),
-    [],
-    { output: path, for: 600_000 },
-    interrupt.signal,
-  );
+  const reported = begin(bugReportCommand, path, interrupt.signal);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
   interrupt.abort();
   // The process does not wait for an answer after Ctrl-C.
@@ -100,8 +103,7 @@ test("a bug report that is interrupted has its rows", async () => {
 
 test("a recording whose watcher ends is kept, and the error is reported", async () => {
   const path = join(folder, "r.jsonl.gz");
-  const options = { output: path, for: 600_000 };
-  const recorded = recordCommand.run(dial({ api: server.address }), [], options, stop.signal);
+  const recorded = begin(recordCommand, path);
   const failed = expect(recorded).rejects.toThrow(/ended the stream|unavailable|aborted/);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
   await change(() => store.apply([{ kind: "put-service", service: service({ name: "later" }) }]));
@@ -112,9 +114,8 @@ test("a recording whose watcher ends is kept, and the error is reported", async 
 });
 
 test("a recording that fails before it has the state leaves no file", async () => {
-  const options = { output: join(folder, "r.jsonl.gz"), for: 1 };
-  const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
-  await expect(recordCommand.run(transport, [], options, stop.signal)).rejects.toThrow(/ENOENT/);
+  const none = `unix://${join(folder, "none.sock")}`;
+  await expect(begin(recordCommand, join(folder, "r.jsonl.gz"), stop.signal, none)).rejects.toThrow(/ENOENT/);
   expect(readdirSync(folder)).toEqual([]);
 });
 

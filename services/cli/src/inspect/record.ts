@@ -1,5 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { release } from "node:os";
+import { PassThrough } from "node:stream";
 import { gzipSync } from "node:zlib";
 import { create, toJson } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
@@ -14,8 +15,7 @@ import { type OptionSpec, parseDurationMs, parseNonEmptyText } from "@kpng/proce
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/source/replay/recording.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import type { Options } from "../context/command-context.ts";
-import { type InspectCommand, inspectClient, pageSize, readPages } from "./client.ts";
+import { type InspectClient, type InspectCommand, pageSize, type Question, readPages } from "./client.ts";
 
 /** `kpng record`. `kpng replay` serves a recording as if it were a cluster. */
 export const recordCommand: InspectCommand = {
@@ -32,7 +32,7 @@ Examples:
   kpng replay -i problem.jsonl.gz get services
   kpng replay -i problem.jsonl.gz --speed 10 to-api
 `,
-  run: (transport, _words, options, signal) => record(transport, options, signal, async () => []),
+  run: (question) => record(question, async () => []),
 };
 
 /** `kpng bug-report`: a recording that also contains the state of all nodes, findings and versions. */
@@ -51,7 +51,7 @@ Examples:
   COMMAND --for 1m
   gunzip -c kpng-bug-report.jsonl.gz | jq 'select(.of == "findings").rows[]'
 `,
-  run: (transport, _words, options, signal) => record(transport, options, signal, () => readRows(transport)),
+  run: (question) => record(question, () => readRows(question.client)),
 };
 
 function recordOptions(file: string, env: string, durationMs: number): readonly OptionSpec[] {
@@ -74,8 +74,7 @@ function recordOptions(file: string, env: string, durationMs: number): readonly 
 
 type Rows = Pick<RecordingLine & { readonly kind: "rows" }, "of" | "rows">;
 
-async function readRows(transport: Transport): Promise<readonly Rows[]> {
-  const client = inspectClient(transport);
+async function readRows(client: InspectClient): Promise<readonly Rows[]> {
   const { version: watcher } = await client.getStatus({});
   const nodes = await readPages(client.listNodes, {}, (page) => page.nodes);
   const { findings } = await client.listFindings({});
@@ -101,9 +100,7 @@ async function readRows(transport: Transport): Promise<readonly Rows[]> {
  * Errors: REQUEST_FAILED if the file cannot be written; the error of a failed request.
  */
 async function record(
-  transport: Transport,
-  options: Options,
-  signal: AbortSignal,
+  { client, transport, options, signal }: Question,
   rows: () => Promise<readonly Rows[]>,
 ): Promise<void> {
   const path = String(options.output);
@@ -130,12 +127,12 @@ async function record(
     process.stderr.write("interrupted before the state was received: nothing is recorded\n");
     process.exitCode = 1;
   });
-  const status = toJson(GetStatusResponseSchema, await inspectClient(transport).getStatus({}));
-  const recordedBy = `kpng ${packageJson.version}`;
   const addRows = async (): Promise<void> => {
-    lines.push(...(await rows()).map((one) => ({ kind: "rows", atMs: atMs(), ...one }) as const));
+    for (const one of await rows()) lines.push({ kind: "rows", atMs: atMs(), ...one });
   };
-  lines.push({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
+  const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
+  const beganAt = new Date(startMs).toISOString();
+  lines.push({ kind: "head", recordedBy: `kpng ${packageJson.version}`, beganAt, status });
   await addRows();
   try {
     await recordOps(transport, durationMs, signal, (op) => {
@@ -144,7 +141,6 @@ async function record(
     });
     // Drops the operations of an incomplete batch.
     lines = [];
-    // After Ctrl-C, the process does not wait for more answers.
     if (durationMs > 0 && !signal.aborted) await addRows();
     if (lines.length > 0) flush();
   } finally {
@@ -165,26 +161,19 @@ async function recordOps(
 ): Promise<void> {
   const stop = AbortSignal.any([signal, AbortSignal.timeout(durationMs)]);
   const end = new AbortController();
+  const endStream = (): void => end.abort();
   const Subscriber = { Name: "kpng record", Version: packageJson.version, Observes: true };
-  // The watcher sends one batch per request.
-  let recorded = Promise.withResolvers<void>();
-  async function* requests() {
-    while (!end.signal.aborted) {
-      yield create(GlobalWatchReqSchema, { Features: [Feature.Extended], Subscriber });
-      await recorded.promise;
-      recorded = Promise.withResolvers();
-    }
-  }
-  end.signal.addEventListener("abort", () => recorded.resolve(), { once: true });
-  let hasState = false;
+  const request = create(GlobalWatchReqSchema, { Features: [Feature.Extended], Subscriber });
+  const requests = new PassThrough({ objectMode: true });
+  requests.write(request);
   try {
-    for await (const op of createClient(Sets, transport).watch(requests(), { signal: end.signal })) {
+    for await (const op of createClient(Sets, transport).watch(requests, { signal: end.signal })) {
       onOp(op);
       if (op.Op.case !== "Sync") continue;
       if (stop.aborted) return;
-      if (!hasState) stop.addEventListener("abort", () => end.abort(), { once: true });
-      hasState = true;
-      recorded.resolve();
+      stop.addEventListener("abort", endStream);
+      // The watcher sends one batch per request.
+      requests.write(request);
     }
     if (!end.signal.aborted) throw new ProcessError("REQUEST_FAILED", "the watcher ended the stream early");
   } catch (error) {

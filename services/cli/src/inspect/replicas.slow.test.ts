@@ -9,8 +9,7 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { inspectClient, type Replica, readPages, withDeadline } from "./client.ts";
-import { askAll } from "./findings.ts";
-import { joinReplicas } from "./replicas.ts";
+import { askAll, joinReplicas } from "./replicas.ts";
 
 /** Starts a watcher of 25 nodes that has seen four changes. */
 async function startReplica(): Promise<Replica> {
@@ -37,7 +36,7 @@ test("a replica that hangs does not hold back the answers of the others, and is 
   const replicas = withDeadline([await startFrozenReplica(), await startReplica()], 1_000);
   const answers = await askAll(replicas, (client) => client.getStatus({}));
   expect(answers).toMatchObject([{ reason: expect.stringContaining("timed out") }, { value: {} }]);
-  expect(await inspectClient(joinReplicas(replicas)).listServices({})).toHaveProperty("services.length", 4);
+  expect(await joinReplicas(replicas).client.listServices({})).toHaveProperty("services.length", 4);
   expect(stderr.mock.calls.join("")).toContain("warning: frozen does not answer: request failed");
 });
 
@@ -48,11 +47,11 @@ test("a watcher that hangs is reported, also if it is the only one", async () =>
 });
 
 test("the joined answer has at most as many changes as were requested", async () => {
-  const joined = inspectClient(joinReplicas([await startReplica(), await startReplica()]));
+  const { client: joined } = joinReplicas([await startReplica(), await startReplica()]);
   expect((await joined.listChanges({ pageSize: 2 })).changes).toHaveLength(2);
 });
 
-test("pages are read to the last one", async () => {
+test("all pages of a list are read", async () => {
   const { listNodes } = inspectClient((await startReplica()).transport);
   expect(await readPages(listNodes, { pageSize: 10 }, ({ nodes }) => nodes)).toHaveLength(25);
 });
@@ -64,9 +63,10 @@ test("all nodes are read in pages of the maximum size, because each replica must
     callCount += 1;
     return one.transport.unary(...call);
   };
-  const joined = inspectClient(
-    joinReplicas([{ api: "one", transport: { ...one.transport, unary } }, await startReplica()]),
-  );
+  const { client: joined } = joinReplicas([
+    { api: "one", transport: { ...one.transport, unary } },
+    await startReplica(),
+  ]);
   const { nodes } = await joined.listNodes({ states: [ApplyState.ABSENT], pageSize: 10 });
   expect([nodes.length, callCount]).toEqual([25, 1]);
 });

@@ -1,22 +1,64 @@
-import { create, type DescMessage, equals, isMessage, type Message } from "@bufbuild/protobuf";
+import { create, type DescMessage, equals, type Message } from "@bufbuild/protobuf";
 import { ConnectError, type Transport } from "@connectrpc/connect";
 import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import {
-  GetStatusResponseSchema,
-  ListChangesRequestSchema,
+  InspectService,
   ListChangesResponseSchema,
-  ListFindingsResponseSchema,
-  ListNodesRequestSchema,
   ListNodesResponseSchema,
   ListSubscribersResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { pageSize, type Replica, requestFailure } from "./client.ts";
+import {
+  type InspectClient,
+  inspectClient,
+  pageSize,
+  type Question,
+  type Replica,
+  readPages,
+  requestFailure,
+} from "./client.ts";
 import { terminalText, timestampMs } from "./print/text.ts";
 
+/** The answer of one of several replicas, or the reason why it did not answer. */
+export type Answer<T> = { readonly api: string } & ({ readonly value: T } | { readonly reason: string });
+
+/** Returns the answers of the replicas that answered. */
+export function repliesOf<T>(answers: readonly Answer<T>[]): readonly { readonly api: string; readonly value: T }[] {
+  return answers.filter((one) => "value" in one);
+}
+
 /**
- * Returns a transport that queries all replicas, so that a command can query them as if they were one.
+ * Queries every replica. If there are several, a failing one does not hold back the answers of the others.
+ *
+ * Errors: those of `ask` if no replica answers.
+ */
+export async function askAll<T>(
+  replicas: readonly Replica[],
+  ask: (client: InspectClient, replica: Replica) => Promise<T>,
+): Promise<readonly Answer<T>[]> {
+  const errors: ConnectError[] = [];
+  const answers = await Promise.all(
+    replicas.map(async (replica): Promise<Answer<T>> => {
+      const { api, transport } = replica;
+      try {
+        return { api, value: await ask(inspectClient(transport), replica) };
+      } catch (error) {
+        if (!(error instanceof ConnectError)) throw error;
+        errors.push(error);
+        return { api, reason: requestFailure(error) };
+      }
+    }),
+  );
+  if (errors.length === replicas.length) throw errors[0];
+  return answers;
+}
+
+/** Answers that differ between replicas that agree about the cluster. */
+const ownAnswers: readonly string[] = [InspectService.method.getStatus.name, InspectService.method.listFindings.name];
+
+/**
+ * Returns a client and its transport, which query all replicas, so that a command can query them as if they were one.
  *
  * | Answer | Joined |
  * |---|---|
@@ -27,101 +69,67 @@ import { terminalText, timestampMs } from "./print/text.ts";
  *
  * If a replica does not answer, a warning is printed on standard error. A stream follows only the first replica.
  *
- * Errors: the first replica's error if none answers.
+ * Errors: the error of a replica if none answers.
  */
-export function joinReplicas(replicas: readonly Replica[]): Transport {
+export function joinReplicas(replicas: readonly Replica[]): Pick<Question, "client" | "transport"> {
   const [first] = replicas;
   if (first === undefined) throw new Error("no replica");
-  if (replicas.length === 1) return first.transport;
+  if (replicas.length === 1) return { client: inspectClient(first.transport), transport: first.transport };
   const warned = new Set<string>();
   const warn = (text: string): void => {
     if (!warned.has(text)) process.stderr.write(terminalText(`warning: ${text}\n`));
     warned.add(text);
   };
-  return {
-    async unary(method, signal, timeoutMs, header, input, contextValues) {
-      const request = create(method.input, input);
-      // Do not let replicas filter by state: to each of them, most nodes are absent.
-      const states = isMessage(request, ListNodesRequestSchema) ? request.states : [];
-      const unselected = states.length === 0 ? request : { ...request, states: [], pageSize };
-      const results = await Promise.allSettled(
-        replicas.map(async ({ api, transport }) => {
-          const ask = (pageToken: string) => {
-            const page = pageToken === "" ? unselected : { ...unselected, pageToken };
-            return transport.unary(method, signal, timeoutMs, header, page as typeof input, contextValues);
-          };
-          const response = await ask("");
-          await readOtherPages(method.output, response.message, async (token) => (await ask(token)).message);
-          return { api, response, message: response.message };
-        }),
-      );
-      const [answer, ...others] = results.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
-      const reasonAt = (index: number): unknown => (results[index] as PromiseRejectedResult | undefined)?.reason;
-      if (answer === undefined) throw reasonAt(0);
-      for (const [index, { api }] of replicas.entries()) {
-        const reason = reasonAt(index);
-        if (reason !== undefined) warn(`${api} does not answer: ${requestFailure(ConnectError.from(reason))}`);
-      }
-      join(method.output, [answer, ...others], states, warn);
-      if (isMessage(answer.message, ListChangesResponseSchema) && isMessage(request, ListChangesRequestSchema))
-        answer.message.changes.length = Math.min(
-          answer.message.changes.length,
-          request.pageSize || Number.POSITIVE_INFINITY,
+  const askEach = async <T>(ask: Parameters<typeof askAll<T>>[1]) => {
+    const answers = await askAll(replicas, ask);
+    for (const one of answers) if ("reason" in one) warn(`${one.api} does not answer: ${one.reason}`);
+    return repliesOf(answers);
+  };
+  const transport: Transport = {
+    async unary(method, ...call) {
+      const [answer, ...others] = await askEach((_, { transport }) => transport.unary(method, ...call));
+      if (answer === undefined) throw new Error("no answer");
+      // Each replica counts its own revisions.
+      const plain = (message: Message): Message => Object.assign({ ...message }, { revision: 0n });
+      for (const { api, value } of ownAnswers.includes(method.name) ? [] : others) {
+        if (equals<DescMessage>(method.output, plain(answer.value.message), plain(value.message))) continue;
+        warn(
+          `${answer.api} and ${api} answer differently, and this is ${answer.api}'s answer: kpng status compares them`,
         );
-      return answer.response;
+      }
+      return answer.value;
     },
     stream(...call) {
       warn(`only ${first.api} is followed, one of ${replicas.length}: nodes that follow another are absent there`);
       return first.transport.stream(...call);
     },
   };
-}
-
-/** Adds the rows of the other pages to the rows of the first page. For changes, only the first page was requested. */
-async function readOtherPages(
-  { fields }: DescMessage,
-  first: Message & { nextPageToken?: string; readonly [rows: string]: unknown },
-  read: (pageToken: string) => Promise<typeof first>,
-): Promise<void> {
-  const rows = fields.find(({ fieldKind }) => fieldKind === "list")?.localName ?? "";
-  if (isMessage(first, ListChangesResponseSchema)) return;
-  while ((first.nextPageToken ?? "") !== "") {
-    const page = await read(String(first.nextPageToken));
-    for (const row of page[rows] as unknown[]) (first[rows] as unknown[]).push(row);
-    first.nextPageToken = page.nextPageToken ?? "";
-  }
-}
-
-/** Joins all answers into the message of the first one. */
-function join(
-  schema: DescMessage,
-  answers: readonly { readonly api: string; readonly message: Message }[],
-  states: readonly ApplyState[],
-  warn: (text: string) => void,
-): void {
-  const [first, ...others] = answers;
-  if (first === undefined || isMessage(first.message, GetStatusResponseSchema)) return;
-  const all = <D extends DescMessage>(one: D) =>
-    answers.flatMap(({ api, message }) => (isMessage(message, one) ? [{ api, message }] : []));
-  const { message } = first;
-  if (isMessage(message, ListFindingsResponseSchema)) return;
-  if (isMessage(message, ListNodesResponseSchema)) {
-    const nodes = joinNodes(all(ListNodesResponseSchema).map((one) => one.message.nodes));
-    message.nodes = nodes.filter(({ state }) => states.length === 0 || states.includes(state));
-  } else if (isMessage(message, ListSubscribersResponseSchema)) {
-    message.subscribers = all(ListSubscribersResponseSchema).flatMap((one) => one.message.subscribers);
-  } else if (isMessage(message, ListChangesResponseSchema)) {
-    message.changes = all(ListChangesResponseSchema)
-      .flatMap(({ api, message: { changes } }) => changes.map((one) => ({ ...one, source: `${one.source} of ${api}` })))
-      .sort((one, other) => storedMs(other) - storedMs(one));
-  } else {
-    // Each replica counts its own revisions.
-    const plain = (one: Message): Message => Object.assign({ ...one }, { revision: 0n });
-    const isSame = (other: Message): boolean => equals(schema, plain(message), plain(other));
-    for (const { api } of others.filter((other) => !isSame(other.message))) {
-      warn(`${first.api} and ${api} answer differently, and this is ${first.api}'s answer: kpng status compares them`);
-    }
-  }
+  const client: InspectClient = {
+    ...inspectClient(transport),
+    async listNodes(request) {
+      // Do not let replicas filter by state: to each of them, most nodes are absent.
+      const all = { ...request, states: [], pageSize };
+      const lists = await askEach((one) => readPages(one.listNodes, all, (page) => page.nodes));
+      const nodes = joinNodes(lists.map(({ value }) => value));
+      const { states = [] } = request;
+      const selected = nodes.filter(({ state }) => states.length === 0 || states.includes(state));
+      return create(ListNodesResponseSchema, { nodes: selected });
+    },
+    async listSubscribers(request) {
+      const all = { ...request, pageSize };
+      const lists = await askEach((one) => readPages(one.listSubscribers, all, (page) => page.subscribers));
+      return create(ListSubscribersResponseSchema, { subscribers: lists.flatMap(({ value }) => value) });
+    },
+    async listChanges(request) {
+      const lists = await askEach((one) => one.listChanges(request));
+      const changes = lists
+        .flatMap(({ api, value }) => value.changes.map((one) => ({ ...one, source: `${one.source} of ${api}` })))
+        .sort((one, other) => storedMs(other) - storedMs(one))
+        .slice(0, request.pageSize);
+      return create(ListChangesResponseSchema, { changes });
+    },
+  };
+  return { client, transport };
 }
 
 function storedMs({ storedAt }: Change): number {

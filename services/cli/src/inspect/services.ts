@@ -7,7 +7,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { changeTable } from "./changes.ts";
-import { type InspectClient, type InspectCommand, inspectClient, readPages } from "./client.ts";
+import { type InspectClient, type InspectCommand, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import { severityOf } from "./findings.ts";
 import { labelSelectorOption, listCommand, namespaceOptions, parseServiceName, splitName } from "./list.ts";
@@ -74,8 +74,7 @@ Examples:
   COMMAND default/web
   COMMAND web -n default
 `,
-  run: async (transport, [argument = ""], options) => {
-    const client = inspectClient(transport);
+  run: async ({ client, words: [argument = ""], options }) => {
     const filter = splitName(argument, options);
     const services = await readPages(client.listServices, filter, (page) => page.services);
     if (services.length === 0) {

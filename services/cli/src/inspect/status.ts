@@ -4,18 +4,11 @@ import type { GetStatusResponse, ListFindingsResponse } from "@kpng/model/gen/kp
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { changeTable } from "./changes.ts";
-import {
-  type InspectClient,
-  type InspectCommand,
-  inspectClient,
-  keepAsking,
-  type Replica,
-  readPages,
-} from "./client.ts";
-import { type Answer, askAll, countFindings, countObjects, mergeFindings, repliesOf, severityOf } from "./findings.ts";
+import { type InspectCommand, keepAsking, type Replica, readPages } from "./client.ts";
+import { countFindings, countObjects, mergeFindings, severityOf } from "./findings.ts";
 import { nodeTable } from "./nodes.ts";
 import { enumWord, formatAge, formatSection, oneLine, terminalText } from "./print/text.ts";
-import { joinNodes } from "./replicas.ts";
+import { type Answer, askAll, joinNodes, repliesOf } from "./replicas.ts";
 
 /** `kpng status`. */
 export const statusCommand: InspectCommand = {
@@ -30,21 +23,60 @@ Examples:
   # all replicas, and where they differ
   COMMAND --api 10.0.0.11:12090,10.0.0.12:12090
 `,
-  run: (transport) => showStatus([{ api: "", transport }]),
-  runAll: showStatus,
+  run: async ({ replicas }) => {
+    process.stdout.write(await readScreen(replicas));
+  },
 };
 
-async function showStatus(replicas: readonly Replica[]): Promise<void> {
+const intervalMs = 2_000;
+
+/** `kpng top`. */
+export const topCommand: InspectCommand = {
+  name: "top",
+  description: "live view of a watcher: the nodes that are not up to date, and the latest changes",
+  options: [],
+  examples: `
+Updates every 2 s on a terminal; elsewhere it prints one update and ends.
+
+Examples:
+  COMMAND
+`,
+  run: async ({ replicas, signal }) => {
+    // To one of several replicas, most nodes are absent.
+    const states = replicas.length === 1 ? lateStates : [];
+    await keepAsking(signal, async (answered) => {
+      for (; !signal.aborted; await waitMs(intervalMs, signal)) {
+        const screen = await readScreen(replicas, states);
+        answered();
+        printScreen(screen);
+        if (!process.stdout.isTTY) return true;
+      }
+      return true;
+    });
+  },
+};
+
+/** Prints one update. On a terminal, the update replaces the previous one and is cut to the size of the screen. */
+function printScreen(text: string): void {
+  const { isTTY = false, rows: height } = process.stdout;
+  const lines = text.split("\n").slice(0, (height || Number.POSITIVE_INFINITY) - 1);
+  // Overwrite the screen in place; clearing it first would flicker and fill the scrollback. Meanwhile, the terminal cuts
+  // long lines (7l): wrapped ones would scroll the screen.
+  process.stdout.write(isTTY ? `\u001b[?7l\u001b[H${lines.join("\u001b[K\n")}\u001b[J\u001b[?7h` : text);
+}
+
+/** Asks all replicas. With `states`, only nodes in these states are read and counted. */
+async function readScreen(replicas: readonly Replica[], states: readonly ApplyState[] = []): Promise<string> {
   const answers = await askAll(replicas, async (client) => {
     const status = await client.getStatus({});
-    const [findings, nodes, changes] = await Promise.all([
+    const [findings, nodes, { changes }] = await Promise.all([
       client.listFindings({}),
-      status.isSynced ? readPages(client.listNodes, {}, (page) => page.nodes) : [],
-      readChanges(client, status),
+      status.isSynced ? readPages(client.listNodes, { states: [...states] }, (page) => page.nodes) : [],
+      status.isSynced ? client.listChanges({ pageSize: maxRows }) : { changes: [] },
     ]);
     return { status, findings, nodes, changes };
   });
-  process.stdout.write(terminalText(formatStatus(answers, Date.now())));
+  return terminalText(formatStatus(answers, Date.now()));
 }
 
 /** Maximum number of nodes and changes that are listed. */
@@ -52,6 +84,8 @@ const maxRows = 10;
 
 /** Maximum number of findings that are listed. */
 const maxFindings = 3;
+
+const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
 
 /** The information about a watcher that `kpng status` shows. */
 interface WatcherStatus {
@@ -61,48 +95,28 @@ interface WatcherStatus {
   readonly changes: readonly Change[];
 }
 
+type Line = readonly [title: string, text: string];
+
 /**
  * Formats the screen, with the changes of the first replica that answered. `nowMs` is the current time, for the uptime;
  * the tables read the clock themselves.
  */
 export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number): string {
   const replies = repliesOf(answers);
-  const nodes = joinNodes(replies.map((one) => one.nodes));
-  const findings = mergeFindings(answers);
+  const nodes = joinNodes(replies.map(({ value }) => value.nodes));
+  const lateNodes = nodes.filter(({ state }) => lateStates.includes(state)).slice(0, maxRows);
   const lines: readonly Line[] = [
-    ...replies.flatMap(({ api, status }): readonly Line[] => [
+    ...replies.flatMap(({ api, value }): readonly Line[] => [
       ...(answers.length === 1 ? [] : [["replica", api] as const]),
-      ...totals(status, nowMs),
+      ...totals(value.status, nowMs),
     ]),
     ["nodes", formatStates(nodes)],
-    ...(findings.findings.length === 0 ? [["findings", "none"] as const] : findingLines(findings)),
+    ...findingLines(mergeFindings(answers)),
   ];
-  const lateNodes = nodes.filter(({ state }) => lateStates.includes(state));
-  return formatScreen(lines, lateNodes, replies[0]?.changes ?? []);
-}
-
-function findingLines(findings: ListFindingsResponse): readonly Line[] {
-  return [
-    ["findings", `${countFindings(findings)}: run kpng analyze`],
-    ...findings.findings
-      .slice(0, maxFindings)
-      .map((finding): Line => ["", `${severityOf(finding)} ${finding.subject}: ${finding.text}`]),
-  ];
-}
-
-const lateStates: readonly ApplyState[] = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
-
-async function readChanges(client: InspectClient, { isSynced }: GetStatusResponse): Promise<readonly Change[]> {
-  return isSynced ? (await client.listChanges({ pageSize: maxRows })).changes : [];
-}
-
-type Line = readonly [title: string, text: string];
-
-function formatScreen(lines: readonly Line[], lateNodes: readonly Node[], changes: readonly Change[]): string {
   return [
     ...lines.map(([title, text]) => `${title.padEnd(10)}${oneLine(text)}\n`),
-    formatSection(`\nNot up to date (at most ${maxRows})`, nodeTable.columns, lateNodes.slice(0, maxRows)),
-    formatSection("\nLatest changes", changeTable.columns, changes),
+    formatSection(`\nNot up to date (at most ${maxRows})`, nodeTable.columns, lateNodes),
+    formatSection("\nLatest changes", changeTable.columns, replies[0]?.value.changes ?? []),
   ].join("");
 }
 
@@ -125,46 +139,13 @@ function formatStates(nodes: readonly Node[]): string {
   return parts.map(([state, list]) => `${list.length} ${enumWord(ApplyStateSchema, state)}`).join(", ");
 }
 
-const intervalMs = 2_000;
-
-/**
- * `kpng top`. Of several replicas, only the first one's errors count as findings: its warnings about absent nodes do not,
- * because these may follow another replica.
- */
-export const topCommand: InspectCommand = {
-  name: "top",
-  description: "live view of a watcher: the nodes that are not up to date, and the latest changes",
-  options: [],
-  examples: `
-Updates every 2 s on a terminal; elsewhere it prints one update and ends.
-
-Examples:
-  COMMAND
-`,
-  run: async (transport, _words, _options, signal) => {
-    const client = inspectClient(transport);
-    await keepAsking(signal, async (answered) => {
-      for (; !signal.aborted; await waitMs(intervalMs, signal)) {
-        const status = await client.getStatus({});
-        answered();
-        const filter = { states: [...lateStates], pageSize: maxRows };
-        const nodes = status.isSynced ? (await client.listNodes(filter)).nodes : [];
-        const changes = await readChanges(client, status);
-        const findings = await client.listFindings({});
-        const lines = [...totals(status, Date.now()), ...(findings.errorCount === 0 ? [] : findingLines(findings))];
-        printScreen(terminalText(formatScreen(lines, nodes.slice(0, maxRows), changes)));
-        if (!process.stdout.isTTY) return true;
-      }
-      return true;
-    });
-  },
-};
-
-/** Prints one update. On a terminal, the update replaces the previous one and is cut to the size of the screen. */
-function printScreen(text: string): void {
-  const { isTTY = false, rows: height } = process.stdout;
-  const lines = text.split("\n").slice(0, (height || Number.POSITIVE_INFINITY) - 1);
-  // Overwrite the screen in place; clearing it first would flicker and fill the scrollback. Meanwhile, the terminal cuts
-  // long lines (7l): wrapped ones would scroll the screen.
-  process.stdout.write(isTTY ? `\u001b[?7l\u001b[H${lines.join("\u001b[K\n")}\u001b[J\u001b[?7h` : text);
+function findingLines(response: ListFindingsResponse): readonly Line[] {
+  const { findings } = response;
+  if (findings.length === 0) return [["findings", "none"]];
+  return [
+    ["findings", `${countFindings(response)}: run kpng analyze`],
+    ...findings
+      .slice(0, maxFindings)
+      .map((finding): Line => ["", `${severityOf(finding)} ${finding.subject}: ${finding.text}`]),
+  ];
 }
