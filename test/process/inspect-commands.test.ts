@@ -72,6 +72,15 @@ test("commands answer what a watcher holds, how far its node is, and what its ba
   const rules = await runKpng(["get", "rules", "--api", socket]);
   expect(rules).toMatchObject({ code: 1, said: expect.stringContaining("this backend has no rules") });
 
+  for (const rows of ["nodes", "subscribers", "endpoints", "changes"])
+    expect(await output("get", rows, "-o", "wide")).toMatch(/^[A-Z].* [A-Z-]+\n.* /);
+  expect(await output("get", "backend", "--api", socket, "-o", "wide")).toMatch(/ VERSION +ERROR\nkpng-json .* -\n$/);
+  expect(await output("version")).toMatch(/^kpng \S+ \(Node\.js [^\n]*\)\nwatcher \S+\n$/);
+  expect(JSON.parse(await output("version", "-o", "json"))).toHaveProperty("watcherVersion");
+  const unlabelled = await runKpng(["get", "services", "-l", "app=web"]);
+  expect(unlabelled.said).toContain("start it with --with-service-labels '*'");
+  expect((await runKpng(["describe", "node", "n9"])).said).toContain('node "n9" not found');
+
   for (const unknown of [
     ["get", "view", "unknown"],
     ["explain", "--node", "unknown", "10.0.0.1:80"],
@@ -118,6 +127,10 @@ test("the error names a watcher that is down, or one without the inspection serv
     const { code, said } = await runKpng(words);
     expect([code, said]).toEqual([1, expect.stringMatching(/^Error: .*api\.sock: request failed: .*ENOENT.*\nHint: /)]);
   }
+  expect(await runKpng(["version"])).toMatchObject({
+    code: 0,
+    said: expect.stringMatching(/^warning: no .*api\.sock: /),
+  });
   await startWatcher("--inspect-api=false");
   const { code, said } = await runKpng(["get", "nodes"]);
   expect([code, said]).toEqual([1, expect.stringMatching(/^Error: .*--inspect-api=false/)]);
@@ -182,7 +195,7 @@ describe("commands read files without a watcher", () => {
     expect(await ask(...explain("a/dns:dns"))).toMatch(/10\.0\.0\.53:53\/UDP/);
     expect(await ask(...explain("a/dns:53", "--protocol", "tcp"))).toMatch(/10\.0\.0\.53:53\/TCP/);
     const { code, said } = await runKpng(["file", "-i", input(), ...explain("a/dns:dns", "--protocol", "tcp")]);
-    expect([code, said]).toEqual([1, expect.stringContaining('--protocol TCP: port "dns" of "a/dns:dns" is UDP')]);
+    expect([code, said]).toEqual([1, expect.stringContaining('--protocol TCP: port "dns" of "a/dns" is UDP')]);
   });
 
   test("everything about a Service", async () => {
@@ -194,6 +207,11 @@ describe("commands read files without a watcher", () => {
   test.each([
     [["get", "services", "none"], 1, /^Error: Service "none" not found\n$/],
     [["get", "svc", "none", "-n", "default"], 1, /^Error: Service "none" not found in namespace "default"\n$/],
+    [["get", "svc", "-n", "default", "-A"], 1, /--all-namespaces exclude each other/],
+    [["get", "svc", "web", "-l", "app=web"], 1, /give names or --selector, not both/],
+    [["get", "svc", "web", "noeps", "-w"], 1, /--watch follows one name or all/],
+    [["describe", "service", "none"], 1, /^Error: Service "none" not found\n$/],
+    [["describe", "service", "web:80"], 2, /a port is part of a packet: kpng explain --node NODE web:80/],
     [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
     [["explain", "10.0.0.1:80"], 1, /--node is required/],
     [["explain", "--node", "n1", "default/web:nope"], 1, /no port "nope" in destination .*: its ports are http/],

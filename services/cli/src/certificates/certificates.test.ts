@@ -8,6 +8,7 @@ import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { rightsOfCertificate } from "@kpng/watcher/identity/rights.ts";
 import { beforeEach, expect, test } from "vitest";
 import { listen } from "../../../../test/cluster/ports.ts";
+import { runKpng } from "../../../../test/docs/run-kpng.ts";
 import { rightNameOf, subjectNameOf } from "../commands/certificates.ts";
 import { type CertificateRequest, issueCertificate, openAuthority, type PemPair, writePair } from "./issue.ts";
 
@@ -164,6 +165,15 @@ test("a folder that cannot be written is named", async () => {
   await expect(openAuthority(join(file, "ca"), now)).rejects.toThrow(
     `[OUTPUT_FAILED] certificates cannot be written to ${file}/ca`,
   );
+});
+
+test.each([
+  [["serving"], "a serving certificate needs a name"],
+  [["client", "ca", "--right", "kpng://state"], 'the name "ca" cannot be that of a file'],
+  [["client", "n1"], "a client certificate without --right allows nothing"],
+])("kpng certificates %j is refused", async (words, reason) => {
+  const { code, said } = await runKpng(["certificates", ...words]);
+  expect([code, said]).toEqual([1, expect.stringContaining(reason)]);
 });
 
 test.each(["", "a b", "https://10.0.0.1", "10.0.0.1:12090", "-a", "a..b", "*"])("the name %j is refused", (name) => {

@@ -1,9 +1,9 @@
 import { basename } from "node:path";
-import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
 import { addOptions, type OptionSpec, parseProxyName, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { Command, InvalidArgumentError } from "commander";
+import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { changesCommand, traceCommand } from "../inspect/changes.ts";
 import {
@@ -34,17 +34,9 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
   const make = (command: InspectCommand, path = ""): Command => {
     const asksView = command === viewCommand || command === explainCommand;
     const more = asksView ? [proxyNameFilter] : command.asksBackend === true ? [backendNodeOption] : [];
-    const withReplicas: WithReplicas = async (options, work) => {
-      const replicas = await connectReplicas(options, signal, command.asksBackend).catch((error: unknown) => {
-        // After Ctrl-C, the failure is its consequence.
-        if (!signal.aborted) throw error;
-      });
-      if (replicas === undefined) return;
-      const names = replicas.map(({ api }) => api).join(", ");
-      await withRequestErrors(names, signal, () => work(withDeadline(replicas))).finally(() => closeAll(replicas));
-    };
     const specs = [...more, ...remoteOptions];
-    return makeInspectCommand(command, specs, `kpng ${path}${command.name}`, withReplicas, signal);
+    const ask: WithReplicas = (options, work) => withReplicas(options, signal, work, command.asksBackend);
+    return makeInspectCommand(command, specs, `kpng ${path}${command.name}`, ask, signal);
   };
   const lists = [servicesCommand, endpointsCommand, nodesCommand, subscribersCommand, changesCommand];
   const groups = {
@@ -62,14 +54,6 @@ const apiAddresses = repeatable(
   "--api <address>",
   "watchers or a backend: host:port, http://host:port, https://host:port or unix:///path; in place of a cluster",
   ["127.0.0.1:12090"],
-  (text) => {
-    try {
-      // Only the syntax: whether TLS files are given is not known yet.
-      for (const address of text.split(",")) parseApiAddress(address, false);
-    } catch (error) {
-      throw new InvalidArgumentError((error as Error).message);
-    }
-  },
 );
 
 /** Options that name a cluster to query instead of an address. */
@@ -96,11 +80,36 @@ export const remoteOptions: readonly OptionSpec[] = [
   ...clientOptions("the connection to the watcher"),
 ];
 
-/** Returns the watchers or the backend that {@link remoteOptions} name; an address takes precedence over a cluster. */
-export async function connectReplicas(
+/**
+ * Connects to the watchers or the backend that {@link remoteOptions} name, passes them to `work`, and disconnects. Does
+ * nothing more when `signal` aborts.
+ *
+ * Errors: REQUEST_FAILED with the names of the replicas; those of {@link connectReplicas}.
+ */
+export async function withReplicas(
   options: Options,
   signal: AbortSignal,
+  work: (replicas: readonly Replica[]) => Promise<void>,
   asksBackend = false,
+): Promise<void> {
+  let replicas: readonly Replica[] = [];
+  try {
+    replicas = await connectReplicas(options, signal, asksBackend);
+    const names = replicas.map(({ api }) => api).join(", ");
+    await withRequestErrors(names, signal, () => work(withDeadline(replicas)));
+  } catch (error) {
+    // After Ctrl-C, the failure is its consequence.
+    if (!signal.aborted) throw error;
+  } finally {
+    for (const replica of replicas) replica.close?.();
+  }
+}
+
+/** An address takes precedence over a cluster. */
+async function connectReplicas(
+  options: Options,
+  signal: AbortSignal,
+  asksBackend: boolean,
 ): Promise<readonly Replica[]> {
   // The same array, not an equal one: the user has not given --api.
   if (options.api === apiAddresses.default && namesCluster(options)) {
@@ -109,11 +118,6 @@ export async function connectReplicas(
   }
   const credentials = readCredentials(options);
   return (options.api as readonly string[]).map((api) => ({ api, transport: dial({ api, ...credentials }) }));
-}
-
-/** Closes the replicas. Their transports can no longer be used. */
-export function closeAll(replicas: readonly Replica[]): void {
-  for (const replica of replicas) replica.close?.();
 }
 
 /** For commands that query a backend: the node on which it runs, in the cluster that {@link clusterOptions} name. */
@@ -127,7 +131,7 @@ const proxyNameFilter: OptionSpec = {
   parse: parseProxyName,
 };
 
-/** Connects to the watchers that the options name, passes them to `work`, and disconnects. */
+/** Passes the watchers that the options name to `work`. */
 export type WithReplicas = (options: Options, work: (replicas: readonly Replica[]) => Promise<void>) => Promise<void>;
 
 /** Turns an inspect command into a commander command. `path` is how a user calls it; its examples show that. */

@@ -22,7 +22,7 @@ async function failure(api: string, ca?: string): Promise<string> {
   const asked = withRequestErrors(api, new AbortController().signal, () => client.getStatus({}));
   return asked.then(
     () => "no failure",
-    (error: Error) => error.message,
+    (error: Error) => `${error.message}\nHint: ${failureHint(error.message)}`,
   );
 }
 

@@ -107,8 +107,7 @@ export function warnUnknownNode(nodeName: string): void {
 
 /**
  * Runs `work`, or stops waiting for it when `signal` aborts: a server that accepts a connection and says nothing would
- * otherwise hold the process for minutes. An RPC error becomes an error that names the server, with a hint if the cause
- * is known.
+ * otherwise hold the process for minutes. An RPC error becomes an error that names the server.
  *
  * Errors: REQUEST_FAILED if a request fails.
  */
@@ -122,9 +121,7 @@ export async function withRequestErrors(
   } catch (error) {
     if (signal.aborted) return;
     if (!(error instanceof ConnectError)) throw error;
-    const message = `${server}: ${requestFailure(error)}`;
-    const hint = failureHint(message);
-    throw new ProcessError("REQUEST_FAILED", hint === undefined ? message : `${message}\nHint: ${hint}`);
+    throw new ProcessError("REQUEST_FAILED", `${server}: ${requestFailure(error)}`);
   }
 }
 
@@ -185,6 +182,11 @@ export async function keepAsking(signal: AbortSignal, work: (answered: () => voi
   }
 }
 
+/** Returns the message of an error without its code. */
+export function plainReason(error: unknown): string {
+  return terminalText(reasonOf(error).replace(/^\[[A-Z_]+\] /, ""));
+}
+
 /**
  * Runs a command that people use at a terminal. Its failures are shown as a line of plain text with a hint; other
  * commands log JSON.
@@ -194,7 +196,7 @@ export async function withPlainErrors(work: () => Promise<void>): Promise<void> 
     await work();
   } catch (error) {
     if (!(error instanceof CodedError)) throw error;
-    const text = terminalText(reasonOf(error).replace(/^\[[A-Z_]+\] /, ""));
+    const text = plainReason(error);
     const hint = text.includes("\nHint: ") ? undefined : failureHint(text);
     process.stderr.write(`Error: ${text}\n${hint === undefined ? "" : `Hint: ${hint}\n`}`);
     process.exitCode = failureExitCode();

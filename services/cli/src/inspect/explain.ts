@@ -90,69 +90,59 @@ Examples:
       },
     });
     if (!response.isNodeKnown) warnUnknownNode(String(options.node));
-    printExplanation(response, from, await readOutputOptions(options));
+    const output = await readOutputOptions(options);
+    if (isTable(output)) printExplanation(response, from, output);
+    else printMessage(ExplainResponseSchema, response, output);
   },
 };
 
-/**
- * Parses a destination; the name of a port is looked up in the Service, and determines the protocol. `given` is the
- * protocol of `--protocol`. Errors: BAD_OPTION.
- */
-async function findDestination(
-  client: InspectClient,
-  argument: string,
-  given: Protocol | undefined,
-): Promise<Destination> {
-  const isServiceName = /^[a-z][a-z0-9-]*(?::[a-z0-9-]+)?$/.test(argument);
-  const text = isServiceName ? `default/${argument}` : argument;
-  // The name of a port has at least one letter.
-  const [, namespace = "", name = "", portName] = /^([^/:]+)\/([^/:]+):([a-z0-9-]*[a-z][a-z0-9-]*)$/.exec(text) ?? [];
-  if (portName === undefined) return { ...parseDestination(text), protocol: given ?? Protocol.UNSPECIFIED };
-  const { services } = await client.listServices({ namespace, name });
-  const ports = services[0]?.ports ?? [];
-  const namedPort = ports.find((port) => port.name === portName);
-  if (namedPort !== undefined) {
-    const { port, protocol } = namedPort;
-    if (given === undefined || given === protocol) return { destination: `${namespace}/${name}`, port, protocol };
-    const [wanted, actual] = [given, protocol].map((each) => enumWord(ProtocolSchema, each));
-    throw new ProcessError("BAD_OPTION", `--protocol ${wanted}: port "${portName}" of "${text}" is ${actual}`);
-  }
-  const known = ports.map((port) => port.name).filter((one) => one !== "");
-  const names = known.length === 0 ? "its ports have no names" : `its ports are ${known.join(", ")}`;
-  const reason = services.length === 0 ? `Service "${namespace}/${name}" not found` : names;
-  throw new ProcessError("BAD_OPTION", `no port "${portName}" in destination "${text}": ${reason}`);
-}
-
 interface Destination {
   readonly destination: string;
+  /** 0 for the only port of the Service. */
   readonly port: number;
   /** UNSPECIFIED for the protocol of the Service's port. */
   readonly protocol: Protocol;
 }
 
 /**
- * Splits `address:port`, `[IPv6]:port` or `namespace/name[:port]`; the port is 0 if there is none. Errors: BAD_OPTION.
+ * Parses `address:port`, `[IPv6]:port` or `[namespace/]name[:port]`; the name of a port is looked up in the Service, and
+ * determines the protocol. `given` is the protocol of `--protocol`. Errors: BAD_OPTION.
  */
-function parseDestination(text: string): Omit<Destination, "protocol"> {
-  const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
-  const destination = bracketed ?? plain ?? text;
-  if (port === undefined && !destination.includes("/")) {
-    throw new ProcessError(
-      "BAD_OPTION",
-      `invalid destination "${text}": expected address:port, [IPv6]:port or a Service`,
-    );
+async function findDestination(
+  client: InspectClient,
+  text: string,
+  given: Protocol = Protocol.UNSPECIFIED,
+): Promise<Destination> {
+  const [, namespace = "default", name, portName = "0"] =
+    /^(?:([^/:]+)\/)?([a-z][a-z0-9-]*)(?::([a-z0-9-]+))?$/.exec(text) ?? [];
+  if (name === undefined) {
+    const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:/]+)):(\d{1,5})$/.exec(text) ?? [];
+    const destination = bracketed ?? plain;
+    if (destination !== undefined) return { destination, port: Number(port), protocol: given };
+    const expected = "expected address:port, [IPv6]:port or a Service";
+    throw new ProcessError("BAD_OPTION", `invalid destination "${text}": ${expected}`);
   }
-  return { destination, port: Number(port ?? 0) };
+  const destination = `${namespace}/${name}`;
+  if (/^\d{1,5}$/.test(portName)) return { destination, port: Number(portName), protocol: given };
+  const { services } = await client.listServices({ namespace, name });
+  const ports = services[0]?.ports ?? [];
+  const port = ports.find((one) => one.name === portName);
+  if (port !== undefined) {
+    const { protocol } = port;
+    if (given === Protocol.UNSPECIFIED || given === protocol) return { destination, port: port.port, protocol };
+    const [wanted, actual] = [given, protocol].map((each) => enumWord(ProtocolSchema, each));
+    throw new ProcessError("BAD_OPTION", `--protocol ${wanted}: port "${portName}" of "${destination}" is ${actual}`);
+  }
+  const known = ports.map((one) => one.name).filter((one) => one !== "");
+  const names = known.length === 0 ? "its ports have no names" : `its ports are ${known.join(", ")}`;
+  const reason = services.length === 0 ? `Service "${destination}" not found` : names;
+  throw new ProcessError("BAD_OPTION", `no port "${portName}" in destination "${text}": ${reason}`);
 }
 
 function printExplanation(response: ExplainResponse, from: string, output: OutputOptions): void {
-  if (isTable(output)) printExplanationTable(response, from, output);
-  else printMessage(ExplainResponseSchema, response, output);
-}
-
-function printExplanationTable(response: ExplainResponse, from: string, output: OutputOptions): void {
   const { destinationAddress: address, port, protocol, sourceKind, verdict } = response;
-  const source = describeSource(sourceKind);
+  const source =
+    sourceKind === SourceKind.POD ? "a pod" : sourceKind === SourceKind.NODE ? "the node itself" : "outside";
   const sender = sourceNames.has(from) ? source : `${from} (${source})`;
   const target = `${addressAndPort(address, port)}/${enumWord(ProtocolSchema, protocol)}`;
   output.write(`${sender} → ${target}: ${enumWord(VerdictSchema, verdict).toUpperCase()}\n\n`);
@@ -169,7 +159,3 @@ const stepColumns: readonly Column<Step>[] = [
   { title: "STEP", cell: ({ stage }) => enumWord(StageSchema, stage) },
   { title: "REASON", cell: ({ text }) => text },
 ];
-
-function describeSource(kind: SourceKind): string {
-  return kind === SourceKind.POD ? "a pod" : kind === SourceKind.NODE ? "the node itself" : "outside";
-}

@@ -54,45 +54,39 @@ export function listCommand<
         return false;
       });
     }
+    const readPage = (request: F & PageRequest): Promise<P> => list(client, request);
     const lists = await Promise.all(
-      (words.length === 0 ? [undefined] : words).map(async (word) => {
-        const readPage = (request: F & PageRequest): Promise<P> => list(client, request);
-        return { word, rows: await readPages(readPage, filterOf(word, options), rowsOf) };
-      }),
+      (words.length === 0 ? [undefined] : words).map((word) => readPages(readPage, filterOf(word, options), rowsOf)),
     );
-    const all = lists.flatMap((one) => one.rows);
+    const all = lists.flat();
     const rows = selection.keep(all);
-    const missing = lists.flatMap(({ word, rows: matches }) =>
-      word !== undefined && matches.length === 0 ? [word] : [],
-    );
+    const missing = words.filter((_, index) => lists[index]?.length === 0);
     const [row] = rows;
     // As in kubectl, JSON of one named object is the object itself, and of several a List.
     if (words.length === 1 && rows.length === 1 && row !== undefined && output.format === "json")
       printMessage(table.schema, row, output);
     else if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
-    if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
-    if (rows.length === 0) warnEmpty(noun);
+    if (missing.length > 0) throw notFound(noun, missing.join('", "'), options);
+    if (rows.length > 0) return;
+    warnEmpty(noun);
     // None of the watcher's rows has a label, so the watcher probably drops labels.
-    if (rows.length === 0 && !selection.isAll && !all.some((row) => Object.keys(labelsOf(row)).length > 0))
-      warnNoLabels(noun);
+    if (!selection.isAll && !all.some((one) => Object.keys(labelsOf(one)).length > 0)) {
+      const option = `--with-${noun.toLowerCase()}-labels`;
+      process.stderr.write(`Hint: this watcher keeps no label of a ${noun}; start it with ${option} '*'\n`);
+    }
   };
   return { ...command, options: [...command.options, watchOption, ...outputOptions], run };
 }
 
-/** Returns an error message in kubectl's wording: `Service "web" not found in namespace "shop"`. */
-function describeMissing(noun: string, names: readonly string[], { namespace }: Options): string {
+/** Returns an error in kubectl's wording: `Service "web" not found in namespace "shop"`. */
+export function notFound(noun: string, name: string, { namespace }: Options): ProcessError {
   const place = typeof namespace === "string" && namespace !== "" ? ` in namespace "${namespace}"` : "";
-  return `${noun} "${names.join('", "')}" not found${place}`;
+  return new ProcessError("REQUEST_FAILED", `${noun} "${name}" not found${place}`);
 }
 
 /** Prints on standard error that a list is empty, because no table is printed in that case. */
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
-}
-
-function warnNoLabels(noun: string): void {
-  const option = `--with-${noun.toLowerCase()}-labels`;
-  process.stderr.write(`Hint: this watcher keeps no label of a ${noun}; start it with ${option} '*'\n`);
 }
 
 const watchOption: OptionSpec = {
@@ -228,8 +222,8 @@ export function parseLabelSelector(text: string): LabelSelector {
 function parseLabelCondition(text: string): LabelSelector {
   const [, setName, how, list] = setCondition.exec(text) ?? [];
   if (setName !== undefined) {
-    const values = new Set((list ?? "").split(",").map((one) => one.trim()));
-    return (labels) => isIn(values, labels[setName]) === (how === "in");
+    const values: readonly (string | undefined)[] = (list ?? "").split(",").map((one) => one.trim());
+    return (labels) => values.includes(labels[setName]) === (how === "in");
   }
   const [, equalName, operator, value = ""] = equalCondition.exec(text) ?? [];
   if (equalName !== undefined) return (labels) => (labels[equalName] === value) === (operator !== "!=");
@@ -238,10 +232,6 @@ function parseLabelCondition(text: string): LabelSelector {
   throw new InvalidArgumentError(
     `"${text}" is not a label selector: write a=b, a!=b, a, !a, a in (b,c) or a notin (b)`,
   );
-}
-
-function isIn(values: ReadonlySet<string>, text: string | undefined): boolean {
-  return text !== undefined && values.has(text);
 }
 
 /** Selects rows by `--selector`. The watcher sends all rows, because its requests have no field for labels. */
@@ -288,14 +278,12 @@ function labelsOf(row: object): Readonly<Record<string, string>> {
 
 const stateNames: ReadonlyMap<string, ApplyState> = enumWords(ApplyStateSchema);
 
-const parseState = oneOf([...stateNames.keys()]);
-
 /** Option that selects nodes and subscribers by their state. */
 export const stateOption: OptionSpec = repeatable(
   "--state <state>",
   `only this state: ${[...stateNames.keys()].join(", ")}`,
   [],
-  (text) => text.split(",").forEach(parseState),
+  (text) => text.split(",").forEach(oneOf([...stateNames.keys()])),
 );
 
 /** Returns the values of {@link stateOption}. */

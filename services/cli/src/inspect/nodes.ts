@@ -20,6 +20,7 @@ import {
   labelSelectorOption,
   listCommand,
   nodeFilterOption,
+  notFound,
   parseFilter,
   parseServiceKey,
   stateOption,
@@ -100,10 +101,8 @@ Examples:
   COMMAND n1
 `,
   run: async ({ client, words: [name = ""] }) => {
-    const {
-      nodes: [node],
-    } = await client.listNodes({ name });
-    if (node === undefined) throw new ProcessError("REQUEST_FAILED", `node "${name}" not found`);
+    const [node] = (await client.listNodes({ name })).nodes;
+    if (node === undefined) throw notFound("node", name, {});
     const subscribers = await readPages(client.listSubscribers, { node: name }, (page) => page.subscribers);
     const endpoints = await readPages(client.listEndpoints, { node: name }, (page) => page.endpoints);
     const text = [

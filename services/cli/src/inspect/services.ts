@@ -5,12 +5,11 @@ import {
   type TrafficPolicy,
   TrafficPolicySchema,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
 import { changeTable } from "./changes.ts";
 import { type InspectClient, type InspectCommand, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import { severityOf } from "./findings.ts";
-import { labelSelectorOption, listCommand, namespaceOptions, parseServiceName, splitName } from "./list.ts";
+import { labelSelectorOption, listCommand, namespaceOptions, notFound, parseServiceName, splitName } from "./list.ts";
 import type { TableSpec } from "./print/text.ts";
 import { enumWord, formatLabels, formatList, formatMs, formatRow, formatSection, terminalText } from "./print/text.ts";
 
@@ -77,10 +76,7 @@ Examples:
   run: async ({ client, words: [argument = ""], options }) => {
     const filter = splitName(argument, options);
     const services = await readPages(client.listServices, filter, (page) => page.services);
-    if (services.length === 0) {
-      const place = filter.namespace === "" ? "" : ` in namespace "${filter.namespace}"`;
-      throw new ProcessError("REQUEST_FAILED", `Service "${filter.name}" not found${place}`);
-    }
+    if (services.length === 0) throw notFound("Service", filter.name, filter);
     const texts = await Promise.all(services.map((service) => describe(client, service)));
     process.stdout.write(terminalText(texts.join("\n\n")));
   },
