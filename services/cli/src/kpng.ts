@@ -31,34 +31,33 @@ function query(group: Entry["group"], name: string, description: string): Entry 
 function source(
   name: string,
   description: string,
-  load: () => Promise<import("./source/source-command.ts").SourceCommand>,
+  load: () => Promise<{ readonly sourceCommand: import("./source/source-command.ts").SourceCommand }>,
 ): Entry {
   return entry("Run:", name, description, async () => {
-    const [{ makeSource }, one] = await Promise.all([import("./commands/source.ts"), load()]);
-    return (signal, backends) => makeSource(one, backends, signal);
+    const [{ makeSource }, { sourceCommand }] = await Promise.all([import("./commands/source.ts"), load()]);
+    return (signal, backends) => makeSource(sourceCommand, backends, signal);
   });
 }
 
-/** Output of `kpng --version`. */
-const versionText = formatVersion("kpng", packageJson.version);
-
 /** All commands, in the order in which help lists them. */
 const entries: readonly Entry[] = [
-  source("kube", "watch the API server; serve, save or apply its Services", async () => {
-    return (await import("./source/kube.ts")).kubeCommand;
-  }),
-  source("file", "read manifests or state files; serve, save or apply their Services", async () => {
-    return (await import("./source/file.ts")).fileCommand;
-  }),
-  source("api", "follow another watcher; serve, save or apply its Services (a relay)", async () => {
-    return (await import("./source/api.ts")).apiCommand;
-  }),
-  source("replay", "play a recording of kpng record; serve, save or apply its Services", async () => {
-    return (await import("./source/replay.ts")).replayCommand;
-  }),
-  source("simulate", "make up a cluster that changes all the time; serve, save or apply its Services", async () => {
-    return (await import("./source/simulate.ts")).simulateCommand;
-  }),
+  source("kube", "watch the API server; serve, save or apply its Services", () => import("./source/kube.ts")),
+  source(
+    "file",
+    "read manifests or state files; serve, save or apply their Services",
+    () => import("./source/file.ts"),
+  ),
+  source("api", "follow another watcher; serve, save or apply its Services (a relay)", () => import("./source/api.ts")),
+  source(
+    "replay",
+    "play a recording of kpng record; serve, save or apply its Services",
+    () => import("./source/replay.ts"),
+  ),
+  source(
+    "simulate",
+    "make up a cluster that changes all the time; serve, save or apply its Services",
+    () => import("./source/simulate.ts"),
+  ),
   entry("Run:", "local", "run a backend for one node, with a remote watcher", async () => {
     return (await import("./commands/local.ts")).makeLocal;
   }),
@@ -117,7 +116,7 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
     const kpng = new Command("kpng")
       .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
       .usage("COMMAND [options]")
-      .version(versionText, "-V, --version", "print the version")
+      .version(formatVersion("kpng", packageJson.version), "-V, --version", "print the version")
       .addHelpText("after", "\nkpng COMMAND --help has the options and examples of a command.");
     for (const [index, { name, group, description }] of entries.entries()) {
       const command = loaded[index]?.(signal, backends, kpng) ?? new Command(name);

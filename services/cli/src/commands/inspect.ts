@@ -1,7 +1,7 @@
 import { basename } from "node:path";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
-import { addOptions, type OptionSpec, parseProxyName, repeatable, textOption } from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
@@ -16,7 +16,6 @@ import {
 import { endpointsCommand, viewCommand } from "../inspect/endpoints.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { analyzeCommand } from "../inspect/findings.ts";
-import { nodeOption } from "../inspect/list.ts";
 import {
   backendCommand,
   describeNodeCommand,
@@ -32,9 +31,7 @@ import { statusCommand, topCommand } from "../inspect/status.ts";
 /** `kpng get|describe|explain|status|analyze|trace|top|record|bug-report`: queries a remote watcher or a backend. */
 export function makeInspect(name: string, signal: AbortSignal): Command {
   const make = (command: InspectCommand, path = ""): Command => {
-    const asksView = command === viewCommand || command === explainCommand;
-    const more = asksView ? [proxyNameFilter] : command.asksBackend === true ? [backendNodeOption] : [];
-    const specs = [...more, ...remoteOptions];
+    const specs = [...(command.remoteOptions ?? []), ...remoteOptions];
     const ask: WithReplicas = (options, work) => withReplicas(options, signal, work, command.asksBackend);
     return makeInspectCommand(command, specs, `kpng ${path}${command.name}`, ask, signal);
   };
@@ -120,17 +117,6 @@ async function connectReplicas(
   return (options.api as readonly string[]).map((api) => ({ api, transport: dial({ api, ...credentials }) }));
 }
 
-/** For commands that query a backend: the node on which it runs, in the cluster that {@link clusterOptions} name. */
-const backendNodeOption: OptionSpec = nodeOption("node in the cluster whose backend is asked");
-
-/** For commands that do not follow a source; a source has this option itself. */
-const proxyNameFilter: OptionSpec = {
-  flags: "--service-proxy-name <name>",
-  description: "only Services with this value of the label service.kubernetes.io/service-proxy-name",
-  default: "",
-  parse: parseProxyName,
-};
-
 /** Passes the watchers that the options name to `work`. */
 export type WithReplicas = (options: Options, work: (replicas: readonly Replica[]) => Promise<void>) => Promise<void>;
 
@@ -154,17 +140,16 @@ export function makeInspectCommand(
     .aliases([...aliases])
     .addHelpText("after", examples.replaceAll("COMMAND", path));
   if (argument !== undefined) command.argument(argument, "", collect);
-  return command.action((...parts: readonly unknown[]) => {
-    const self = parts.at(-1) as Command;
-    const words = argument === undefined ? [] : ([parts[0] ?? []].flat() as string[]);
-    const values = self.optsWithGlobals();
+  return command.action(() => {
+    const words: readonly string[] = command.processedArgs.flat().filter((word) => word !== undefined);
+    const options = command.optsWithGlobals();
     return withPlainErrors(() =>
-      withReplicas(values, async (replicas) => {
+      withReplicas(options, async (replicas) => {
         if (inspect.asksBackend === true && replicas.length > 1) {
           const names = replicas.map(({ api }) => api).join(", ");
           throw new ProcessError("BAD_OPTION", `kpng get ${name} asks one backend, and there are several: ${names}`);
         }
-        await inspect.run({ replicas, ...joinReplicas(replicas), words, options: values, signal });
+        await inspect.run({ replicas, ...joinReplicas(replicas), words, options, signal });
       }),
     );
   });

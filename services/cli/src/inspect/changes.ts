@@ -27,7 +27,7 @@ import {
   formatTable,
   oneLine,
   type TableSpec,
-  timestampMs,
+  toMs,
 } from "./print/text.ts";
 
 /** Columns for changes of the cluster state, including the number of nodes that applied each change. */
@@ -166,7 +166,7 @@ function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Chang
   // This stage takes the same time for all nodes.
   const between = (stage: string, from: Timestamp | undefined, to: Timestamp | undefined): readonly StageRow[] => {
     if (from === undefined || to === undefined) return [];
-    const duration = durationFromMs(Math.max(0, timestampMs(to) - timestampMs(from)));
+    const duration = durationFromMs(Math.max(0, toMs(to) - toMs(from)));
     return [[stage, { p50: duration }, duration]];
   };
   const ofNodes: readonly (readonly [string, Distribution | undefined, Duration | undefined])[] = [

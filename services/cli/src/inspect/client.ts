@@ -22,6 +22,8 @@ export interface InspectCommand {
   /** Checks each word of the argument; throws InvalidArgumentError. Default: accepts any word. */
   readonly parseArgument?: ((text: string) => string) | undefined;
   readonly options: readonly OptionSpec[];
+  /** Further options of `kpng NAME`, which `kpng SOURCE NAME` lacks. Default: none. */
+  readonly remoteOptions?: readonly OptionSpec[] | undefined;
   /** Shown below the options in help; COMMAND stands for the words that lead to this command. */
   readonly examples: string;
   run(question: Question): Promise<void>;

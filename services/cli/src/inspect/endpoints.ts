@@ -8,6 +8,7 @@ import {
   namespaceOptions,
   nodeFilterOption,
   parseFilter,
+  proxyNameOption,
   readProxyName,
   serviceFilterOption,
   splitService,
@@ -107,6 +108,7 @@ export const viewCommand: InspectCommand = {
   argument: "<node>",
   parseArgument: parseNodeName,
   options: [...namespaceOptions, serviceFilterOption, ...outputOptions],
+  remoteOptions: [proxyNameOption],
   examples: `
 Examples:
   COMMAND n1 -n default

@@ -12,7 +12,7 @@ import { type OptionSpec, oneOf, parseNonEmptyText, repeatable, textOption } fro
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { type InspectClient, type InspectCommand, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
-import { nodeOption, readProxyName } from "./list.ts";
+import { nodeOption, proxyNameOption, readProxyName } from "./list.ts";
 import {
   isTable,
   type OutputOptions,
@@ -57,6 +57,7 @@ export const explainCommand: InspectCommand = {
     ...settingOptions,
     ...outputOptions,
   ],
+  remoteOptions: [proxyNameOption],
   examples: `
 The destination is address:port, [IPv6]:port, or a Service: namespace/name, or its name in the namespace default. The port
 of a Service is a number or a name, and may be left out. The answer follows the rules of kube-proxy's iptables mode and

@@ -1,7 +1,14 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import { type ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { type OptionSpec, oneOf, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import {
+  type OptionSpec,
+  oneOf,
+  parseNodeName,
+  parseProxyName,
+  parseWholeNumber,
+  repeatable,
+} from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
@@ -181,10 +188,15 @@ export function splitService(options: Options): { namespace: string; service: st
   return { namespace, service: name };
 }
 
-/**
- * Returns the value of `--service-proxy-name`; "" in `kpng SOURCE …`, where the value is a list and the watcher applies
- * it.
- */
+/** For commands that do not follow a source; a source has this option itself. */
+export const proxyNameOption: OptionSpec = {
+  flags: "--service-proxy-name <name>",
+  description: "only Services with this value of the label service.kubernetes.io/service-proxy-name",
+  default: "",
+  parse: parseProxyName,
+};
+
+/** Returns the value of {@link proxyNameOption}; "" in `kpng SOURCE …`, where the watcher applies a list of names. */
 export function readProxyName({ serviceProxyName }: Options): string {
   return typeof serviceProxyName === "string" ? serviceProxyName : "";
 }

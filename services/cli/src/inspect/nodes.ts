@@ -20,6 +20,7 @@ import {
   labelSelectorOption,
   listCommand,
   nodeFilterOption,
+  nodeOption,
   notFound,
   parseFilter,
   parseServiceKey,
@@ -165,6 +166,8 @@ Examples:
   keyOf: ({ id }) => String(id),
 });
 
+const backendNodeOption = nodeOption("node in the cluster whose backend is asked");
+
 const backendExamples = `
 --api is the unix socket that the backend's option --inspect-socket names.
 
@@ -209,6 +212,7 @@ function describeDrift(first: string | undefined, otherCount: number): string {
 export const backendCommand: InspectCommand = {
   name: "backend",
   asksBackend: true,
+  remoteOptions: [backendNodeOption],
   description: "a backend of this node: its view, its last sync, and the state of its rules",
   options: outputOptions,
   examples: backendExamples,
@@ -227,6 +231,7 @@ export const backendCommand: InspectCommand = {
 export const rulesCommand: InspectCommand = {
   name: "rules",
   asksBackend: true,
+  remoteOptions: [backendNodeOption],
   description: "rules that a backend of this node wants; with -o json, also those in the kernel",
   argument: "[rule-set]",
   parseArgument: parseFilter,

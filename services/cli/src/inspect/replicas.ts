@@ -18,7 +18,7 @@ import {
   readPages,
   requestFailure,
 } from "./client.ts";
-import { terminalText, timestampMs } from "./print/text.ts";
+import { terminalText, toMs } from "./print/text.ts";
 
 /** The answer of one of several replicas, or the reason why it did not answer. */
 export type Answer<T> = { readonly api: string } & ({ readonly value: T } | { readonly reason: string });
@@ -121,6 +121,7 @@ export function joinReplicas(replicas: readonly Replica[]): Pick<Question, "clie
       return create(ListSubscribersResponseSchema, { subscribers: lists.flatMap(({ value }) => value) });
     },
     async listChanges(request) {
+      const storedMs = ({ storedAt }: Change): number => (storedAt === undefined ? 0 : toMs(storedAt));
       const lists = await askEach((one) => one.listChanges(request));
       const changes = lists
         .flatMap(({ api, value }) => value.changes.map((one) => ({ ...one, source: `${one.source} of ${api}` })))
@@ -130,10 +131,6 @@ export function joinReplicas(replicas: readonly Replica[]): Pick<Question, "clie
     },
   };
   return { client, transport };
-}
-
-function storedMs({ storedAt }: Change): number {
-  return storedAt === undefined ? 0 : timestampMs(storedAt);
 }
 
 /**

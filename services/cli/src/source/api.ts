@@ -9,7 +9,7 @@ import { connect, kubeOptions } from "./kube.ts";
 import { type SourceCommand, staleOption } from "./source-command.ts";
 
 /** `kpng api`: a relay, which reads the whole cluster state from another watcher. */
-export const apiCommand: SourceCommand = {
+export const sourceCommand: SourceCommand = {
   name: "api",
   asksServer: true,
   options: [

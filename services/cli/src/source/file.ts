@@ -4,7 +4,7 @@ import { fileSource } from "@kpng/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions, type SourceCommand } from "./source-command.ts";
 
 /** `kpng file`: reads Kubernetes manifests, or state files from `kpng SOURCE to-file`. */
-export const fileCommand: SourceCommand = {
+export const sourceCommand: SourceCommand = {
   name: "file",
   options: [
     repeatableNonEmpty("-i, --input <path>", "file or folder to read, or - for standard input", [

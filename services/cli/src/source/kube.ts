@@ -16,7 +16,7 @@ export const kubeOptions: readonly OptionSpec[] = [
 ];
 
 /** `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. */
-export const kubeCommand: SourceCommand = {
+export const sourceCommand: SourceCommand = {
   name: "kube",
   asksServer: true,
   options: [...kubeOptions, staleOption, ...keepOptions],

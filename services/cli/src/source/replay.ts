@@ -4,7 +4,7 @@ import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
 
 /** `kpng replay`: plays a recording of `kpng record`, as if its changes came from a cluster. */
-export const replayCommand: SourceCommand = {
+export const sourceCommand: SourceCommand = {
   name: "replay",
   options: [
     textOption("-i, --input <file>", "recording to replay", "kpng-recording.jsonl.gz"),

@@ -6,7 +6,7 @@ import { makeSimulateNodes } from "../fleet/simulate-nodes.ts";
 import type { SourceCommand } from "./source-command.ts";
 
 /** `kpng simulate`: a synthetic cluster that changes all the time, for trying backends without a cluster. */
-export const simulateCommand: SourceCommand = {
+export const sourceCommand: SourceCommand = {
   name: "simulate",
   options: [
     {

@@ -12,7 +12,6 @@ import { type OptionSpec, oneOf } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { type Column, enumWord, formatTable, narrow, oneLine, type TableSpec, terminalText } from "./text.ts";
 
-/** Parses a value of `--output`: tables for people, JSON and YAML for programs. */
 export const parseOutputFormat = oneOf(["table", "wide", "json", "yaml", "name"], "; jq formats the output of -o json");
 
 type OutputFormat = ReturnType<typeof parseOutputFormat>;
@@ -58,10 +57,7 @@ export async function readOutputOptions(options: Readonly<Record<string, unknown
   };
 }
 
-/**
- * Returns a function that formats a value as a YAML document. The YAML library is loaded on demand, because it has 70
- * modules.
- */
+/** Loads the YAML library on demand, because it has 70 modules. Returns a function that formats a document. */
 export async function loadYaml(): Promise<(value: JsonObject) => string> {
   const { stringify } = await import("yaml");
   return (value) => `---\n${stringify(value, { lineWidth: 0, aliasDuplicateObjects: false })}`;
@@ -72,11 +68,7 @@ export function isTable({ format }: OutputOptions): boolean {
   return format === "table" || format === "wide";
 }
 
-/**
- * Prints the rows of a list. Prints no table for an empty list.
- *
- * Errors: BAD_OPTION for `-o name` if rows have no names.
- */
+/** Prints the rows of a list; no table for an empty one. Errors: BAD_OPTION for `-o name` if rows have no names. */
 export function printRows<D extends DescMessage>(
   { schema, columns, nameOf }: TableSpec<D>,
   rows: readonly MessageShape<D>[],
@@ -114,10 +106,7 @@ export function printMessage<D extends DescMessage>(schema: D, message: MessageS
   else printMessages(schema, [message], output);
 }
 
-/**
- * Sorts rows by a field: numbers and durations by value, everything else as text. Rows with equal fields keep their
- * order.
- */
+/** Sorts rows by a field: numbers and durations by value, everything else as text. */
 function sortRows<D extends DescMessage>(
   schema: D,
   rows: readonly MessageShape<D>[],
@@ -134,13 +123,11 @@ function sortRows<D extends DescMessage>(
 /** Returns the value at a path of field names and indexes: `.ports[0].port`, optionally in braces as in kubectl. */
 function valueAt(path: string, row: JsonValue): JsonValue | undefined {
   const words = path.match(/[^.[\]{}]+/g) ?? [];
-  return words.reduce<unknown>((value, word) => (value as Record<string, unknown> | undefined)?.[word], row) as
-    | JsonValue
-    | undefined;
+  return words.reduce<JsonValue | undefined>((value, word) => (value as JsonObject | undefined)?.[word], row);
 }
 
-function compareKeys(...keys: readonly [JsonValue | undefined, JsonValue | undefined]): number {
-  const [one, other] = keys.map((key) => {
+function compareKeys(...keys: readonly (JsonValue | undefined)[]): number {
+  const [one = "", other = ""] = keys.map((key) => {
     const isDuration = /^-?\d+(\.\d+)?s$/.test(String(key));
     return isDuration ? Number.parseFloat(String(key)) : (key ?? "");
   });
@@ -178,8 +165,8 @@ export class WatchPrinter<D extends DescMessage> {
       for (const key of deletedKeys) write(formatValue({ event: "delete", key }, this.#output));
       return;
     }
-    const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
     if (rows.length > 0) {
+      const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
       write(formatTable([event, ...shownColumns(columns, this.#output)], rows, this.#needsHeaders, this.#widths));
       this.#needsHeaders = false;
     }
@@ -216,11 +203,9 @@ function convertMessage({ fields }: DescMessage, json: JsonObject): JsonObject {
 }
 
 function convertField(field: DescField, value: JsonValue): JsonValue {
-  if (field.fieldKind === "list" && Array.isArray(value)) return value.map((one) => convertValue(field, one));
-  return field.fieldKind === "map" ? value : convertValue(field, value);
-}
-
-function convertValue({ scalar, enum: values, message }: DescField, value: JsonValue): JsonValue {
+  const { fieldKind, scalar, enum: values, message } = field;
+  if (fieldKind === "map") return value;
+  if (Array.isArray(value)) return value.map((one) => convertField(field, one));
   if (values !== undefined) {
     const enumValue = values.values.find(({ name }) => name === value);
     return enumValue === undefined ? value : enumWord(values, enumValue.number);

@@ -1,13 +1,8 @@
 import type { DescEnum, DescMessage, EnumShape, MessageShape } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
-/** Returns a time in milliseconds since 1970. */
-export function timestampMs({ seconds, nanos }: Timestamp): number {
-  return Number(seconds) * 1_000 + nanos / 1_000_000;
-}
-
-/** Returns a duration in milliseconds. */
-export function durationMs({ seconds, nanos }: Duration): number {
+/** Returns a duration, or a time since 1970, in milliseconds with fractions, which the functions of protobuf lack. */
+export function toMs({ seconds, nanos }: Timestamp | Duration): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
 }
 
@@ -15,8 +10,8 @@ export function durationMs({ seconds, nanos }: Duration): number {
 export function formatMs(ms: number): string {
   // A limit is where rounding would give 1000 of the smaller unit, or 60 s.
   if (ms < 0.9995) return `${Math.round(ms * 1_000)}µs`;
-  if (ms < 999.5) return `${threeDigits(ms)}ms`;
-  if (ms < 59_950) return `${threeDigits(ms / 1_000)}s`;
+  if (ms < 999.5) return `${Number(ms.toPrecision(3))}ms`;
+  if (ms < 59_950) return `${Number((ms / 1_000).toPrecision(3))}s`;
   const seconds = Math.round(ms / 1_000);
   if (seconds < 3_600) return pair(seconds, 60, "m", "s");
   const minutes = Math.round(seconds / 60);
@@ -26,21 +21,19 @@ export function formatMs(ms: number): string {
 
 /** Formats a duration; "" if it is absent. */
 export function formatDuration(duration: Duration | undefined): string {
-  return duration === undefined ? "" : formatMs(durationMs(duration));
+  return duration === undefined ? "" : formatMs(toMs(duration));
 }
 
-/**
- * Formats the time elapsed since `time`, in whole seconds: "12s"; "" if `time` is absent, "0s" if it is in the future.
- */
+/** Formats the time elapsed since `time`: "12s"; "" if `time` is absent, "0s" if it is in the future. */
 export function formatAge(time: Timestamp | undefined, nowMs: number = Date.now()): string {
   if (time === undefined) return "";
-  const ms = Math.max(0, nowMs - timestampMs(time));
+  const ms = Math.max(0, nowMs - toMs(time));
   return ms < 60_000 ? `${Math.floor(ms / 1_000)}s` : formatMs(ms);
 }
 
 /** Formats a time as UTC clock time with milliseconds: "12:03:44.120". */
 export function formatClock(time: Timestamp | undefined): string {
-  return time === undefined ? "" : new Date(timestampMs(time)).toISOString().slice(11, 23);
+  return time === undefined ? "" : new Date(toMs(time)).toISOString().slice(11, 23);
 }
 
 /** Formats a number with its noun: "1 slice", "2 slices", "0 slices". */
@@ -62,22 +55,13 @@ export function enumWord({ values, typeName }: DescEnum, number: number): string
 
 /** Formats labels as kubectl does: `app=web,tier=front`. */
 export function formatLabels(labels: Readonly<Record<string, string>>): string {
-  return Object.entries(labels)
-    .map(([name, value]) => `${name}=${value}`)
-    .join(",");
+  return String(Object.entries(labels).map(([name, value]) => `${name}=${value}`));
 }
 
-/**
- * Returns the values of an enum, keyed by the words that {@link enumWord} returns for them, without the unspecified
- * value.
- */
+/** Returns the values of an enum, except the unspecified one, by the words that {@link enumWord} returns for them. */
 export function enumWords<D extends DescEnum>(schema: D): ReadonlyMap<string, EnumShape<D>> {
   const numbers = schema.values.map(({ number }) => number).filter((number) => number !== 0);
   return new Map(numbers.map((number) => [enumWord(schema, number), number as EnumShape<D>]));
-}
-
-function threeDigits(value: number): number {
-  return Number(value.toPrecision(3));
 }
 
 function pair(value: number, base: number, high: string, low: string): string {
@@ -89,10 +73,8 @@ function pair(value: number, base: number, high: string, low: string): string {
  * Characters that change how a terminal shows the text around them: control characters (including the C1 set, in which
  * a single character begins an escape sequence), line and paragraph separators, and marks for bidirectional text.
  */
-const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu;
-
-/** Line breaks and tabs, which our own output uses for layout. */
-const layout = /^[\n\t]+$/;
+const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gv;
+const unsafeExceptLayout = /[[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]--[\n\t]]+/gv;
 
 /** Returns the text as one line: each run of unsafe characters becomes a space. */
 export function oneLine(text: string): string {
@@ -101,7 +83,7 @@ export function oneLine(text: string): string {
 
 /** Returns text without unsafe characters, except line breaks and tabs. */
 export function terminalText(text: string): string {
-  return text.replaceAll(unsafe, (run) => (layout.test(run) ? run : run.replaceAll(/[^\n\t]+/g, " ")));
+  return text.replaceAll(unsafeExceptLayout, " ");
 }
 
 /** A column of a table. `T` is the type of a row. */
@@ -124,8 +106,6 @@ export interface TableSpec<D extends DescMessage> {
   readonly nameOf?: ((row: MessageShape<D>) => string) | undefined;
 }
 
-const gap = "   ";
-
 /**
  * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them. The
  * result contains no control characters except line breaks.
@@ -138,24 +118,15 @@ export function formatTable<T>(
   hasHeaders = true,
   widths: number[] = [],
 ): string {
+  const shorten = (text: string, maxLength = Number.POSITIVE_INFINITY): string =>
+    text.length <= maxLength ? text : `${text.slice(0, maxLength - 1)}…`;
   const lines = rows.map((row) => columns.map(({ cell, maxLength }) => shorten(oneLine(cell(row)), maxLength) || "-"));
   if (hasHeaders) lines.unshift(columns.map(({ title }) => oneLine(title)));
   for (const line of lines) {
     for (const [index, text] of line.entries()) widths[index] = Math.max(widths[index] ?? 0, text.length);
   }
-  return lines
-    .map(
-      (line) =>
-        `${line
-          .map((text, index) => text.padEnd(widths[index] ?? 0))
-          .join(gap)
-          .trimEnd()}\n`,
-    )
-    .join("");
-}
-
-function shorten(text: string, maxLength = Number.POSITIVE_INFINITY): string {
-  return text.length <= maxLength ? text : `${text.slice(0, maxLength - 1)}…`;
+  const padded = lines.map((line) => line.map((text, index) => text.padEnd(widths[index] ?? 0)));
+  return padded.map((cells) => `${cells.join("   ").trimEnd()}\n`).join("");
 }
 
 /**
