@@ -1,4 +1,4 @@
-import { type Duration, durationFromMs, type Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import {
   type Change,
   ChangeSchema,
@@ -24,13 +24,13 @@ import {
   formatClock,
   formatCount,
   formatDuration,
+  formatMs,
   formatTable,
   oneLine,
   type TableSpec,
   toMs,
 } from "./print/text.ts";
 
-/** Columns for changes of the cluster state, including the number of nodes that applied each change. */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,
   columns: [
@@ -57,10 +57,8 @@ export const changeTable: TableSpec<typeof ChangeSchema> = {
   ],
 };
 
-const maxNamed = 2;
-
 /** Formats the objects of a change: `endpoints default/web, service default/dns deleted, 3 more`. */
-function formatObjects({ objects, objectCount, isFirstList }: Change, max: number = maxNamed): string {
+function formatObjects({ objects, objectCount, isFirstList }: Change, max = 2): string {
   if (isFirstList) return `initial list: ${formatCount(Number(objectCount), "object")}`;
   const named = objects
     .slice(0, max)
@@ -145,41 +143,33 @@ export function formatTrace(change: Change): string {
     counts.join(", "),
   ].join("  ");
   const rows = stageRows(change);
-  const columns: readonly Column<StageRow>[] = [
-    { title: "STAGE", cell: ([stage]) => stage },
-    { title: "MEDIAN", cell: ([, times]) => formatDuration(times?.p50) },
-    { title: "P99", cell: ([, times]) => formatDuration(times?.p99) },
-    { title: slowest?.node ?? "SLOWEST", cell: ([, , ofSlowest]) => formatDuration(ofSlowest) },
-  ];
+  const titles = ["STAGE", "MEDIAN", "P99", slowest?.node ?? "SLOWEST"];
+  const columns = titles.map((title, index): Column<readonly string[]> => ({ title, cell: (row) => row[index] ?? "" }));
   const errors = change.failures.map(({ node, error }) => `failed on ${node}: ${oneLine(error)}\n`);
   const body = `${rows.length === 0 ? "" : formatTable(columns, rows)}${errors.join("")}`;
   return `${head}\n${body.replaceAll(/^(?=.)/gm, "  ")}`;
 }
 
-type StageRow = readonly [
-  stage: string,
-  times: { readonly p50?: Duration | undefined; readonly p99?: Duration | undefined } | undefined,
-  ofSlowest: Duration | undefined,
-];
-
-function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Change): readonly StageRow[] {
+/** *Shape:* the stage, its median and 99th percentile, and its duration on the slowest node; "" where there is none. */
+function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Change): readonly (readonly string[])[] {
   // This stage takes the same time for all nodes.
-  const between = (stage: string, from: Timestamp | undefined, to: Timestamp | undefined): readonly StageRow[] => {
+  const between = (stage: string, from: Timestamp | undefined, to: Timestamp | undefined): string[][] => {
     if (from === undefined || to === undefined) return [];
-    const duration = durationFromMs(Math.max(0, toMs(to) - toMs(from)));
-    return [[stage, { p50: duration }, duration]];
+    const duration = formatMs(Math.max(0, toMs(to) - toMs(from)));
+    return [[stage, duration, "", duration]];
   };
-  const ofNodes: readonly (readonly [string, Distribution | undefined, Duration | undefined])[] = [
-    ["send", stages?.send, slowest?.send],
-    ["transit", stages?.transit, slowest?.transit],
-    ["wait", stages?.wait, slowest?.timings?.wait],
-    ["render", stages?.render, slowest?.timings?.render],
-    ["commit", stages?.commit, slowest?.timings?.commit],
-    ["total", stages?.total, slowest?.total],
-  ];
+  const onNodes = (stage: string, times: Distribution | undefined, ofSlowest: Duration | undefined): string[][] => {
+    if (times === undefined || times.count === 0) return [];
+    return [[stage, ...[times.p50, times.p99, ofSlowest].map(formatDuration)]];
+  };
   return [
     ...between("trigger", triggeredAt, receivedAt),
     ...between("store", receivedAt, storedAt),
-    ...ofNodes.filter(([, times]) => times !== undefined && times.count > 0),
+    ...onNodes("send", stages?.send, slowest?.send),
+    ...onNodes("transit", stages?.transit, slowest?.transit),
+    ...onNodes("wait", stages?.wait, slowest?.timings?.wait),
+    ...onNodes("render", stages?.render, slowest?.timings?.render),
+    ...onNodes("commit", stages?.commit, slowest?.timings?.commit),
+    ...onNodes("total", stages?.total, slowest?.total),
   ];
 }

@@ -17,7 +17,6 @@ import {
 import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
 import { enumWord, type TableSpec } from "./print/text.ts";
 
-/** Columns for endpoints from EndpointSlices. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,
   columns: [
@@ -78,7 +77,6 @@ function formatSets({ isInClusterSet, isInLocalSet }: EndpointDecision): string 
   return [isInClusterSet ? "cluster" : "", isInLocalSet ? "local" : ""].filter((set) => set !== "").join(",");
 }
 
-/** `kpng get endpoints`: lists the endpoints of the EndpointSlices that a watcher holds. */
 export const endpointsCommand = listCommand({
   name: "endpoints",
   aliases: ["endpoint", "ep", "endpointslices", "endpointslice"],

@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Node, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { describe, expect, test } from "vitest";
+import type { Options } from "../context/command-context.ts";
 import { parseLabelSelector, RowSelection } from "./list.ts";
 
 describe("a label selector as in kubectl", () => {
@@ -35,14 +36,13 @@ describe("a selection of rows", () => {
   const nodes = [node("n1", "za"), node("n2", "zb"), node("n3", "zb")];
 
   test("has the rows with these labels, and all without a selector", () => {
-    const names = (options: Record<string, string>) =>
-      new RowSelection<Node>(options).keep(nodes).map((row) => row.name);
-    expect(names({ selector: "zone=za" })).toEqual(["n1"]);
+    const names = (options: Options) => new RowSelection<Node>(options).keep(nodes).map((row) => row.name);
+    expect(names({ selector: parseLabelSelector("zone=za") })).toEqual(["n1"]);
     expect(names({})).toEqual(["n1", "n2", "n3"]);
   });
 
   test("of a watch reports a row that no longer matches as deleted, and no row that never matched", () => {
-    const selection = new RowSelection<Node>({ selector: "zone=zb" });
+    const selection = new RowSelection<Node>({ selector: parseLabelSelector("zone=zb") });
     const follow = (rows: Node[], deleted: string[]) => {
       const next = selection.follow(rows, deleted, ({ name }) => name);
       return [next.rows.map(({ name }) => name), next.deleted];

@@ -33,8 +33,7 @@ interface ListCommand<D extends DescMessage, F, P, W> extends Omit<InspectComman
 }
 
 /**
- * Returns a command that prints the rows once, or the rows and their changes with `--watch`. It adds the options for
- * output and `--watch`.
+ * Returns a command that prints the rows once, or the rows and their changes with `--watch`.
  *
  * The command fails with REQUEST_FAILED if a name matches no row; the rows for the other names are printed all the same.
  */
@@ -91,21 +90,13 @@ export function notFound(noun: string, name: string, { namespace }: Options): Pr
   return new ProcessError("REQUEST_FAILED", `${noun} "${name}" not found${place}`);
 }
 
-/** Prints on standard error that a list is empty, because no table is printed in that case. */
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
 }
 
-const watchOption: OptionSpec = {
-  flags: "-w, --watch",
-  description: "after the list, print changes",
-  env: false,
-};
+const watchOption: OptionSpec = { flags: "-w, --watch", description: "after the list, print changes", env: false };
 
-/**
- * Accepts the value of a filter, such as `--namespace`, unless it is empty. An empty filter would select everything,
- * which would be a surprise if a script passes an unset variable.
- */
+/** Refuses an empty filter, which comes from an unset variable of a script, and would select everything. */
 export function parseFilter(text: string): string {
   if (text.trim() === "") throw new InvalidArgumentError("the value is empty; omit it to select all");
   return text;
@@ -114,18 +105,10 @@ export function parseFilter(text: string): string {
 /** Accepts `name` or `namespace/name`. */
 export function parseServiceName(text: string): string {
   const [service = "", port] = text.split(":");
-  if (port !== undefined)
-    throw new InvalidArgumentError(
-      `a port is part of a packet: kpng explain --node NODE ${text}; here write ${service}`,
-    );
+  const packet = `a port is part of a packet: kpng explain --node NODE ${text}; here write ${service}`;
+  if (port !== undefined) throw new InvalidArgumentError(packet);
   if (/^[^/\s]+(\/[^/\s]+)?$/.test(text)) return text;
   throw new InvalidArgumentError("expected a Service as name or namespace/name");
-}
-
-/** Accepts `namespace/name`. */
-export function parseServiceKey(text: string): string {
-  if (/^[^/\s]+\/[^/\s]+$/.test(text)) return text;
-  throw new InvalidArgumentError("expected a Service as namespace/name");
 }
 
 /** Options that select a namespace. All is the default; `-A` exists because users know it from kubectl. */
@@ -143,7 +126,6 @@ export const namespaceOptions: readonly OptionSpec[] = [
   { flags: "-A, --all-namespaces", description: "all namespaces: the default" },
 ];
 
-/** Option that selects the rows of one Service. */
 export const serviceFilterOption: OptionSpec = {
   flags: "--service <name>",
   description: "only this Service: name or namespace/name",
@@ -151,15 +133,12 @@ export const serviceFilterOption: OptionSpec = {
   parse: parseServiceName,
 };
 
-/** Returns the option that names a node. */
 export function nodeOption(description: string, standard?: string): OptionSpec {
   return { flags: "--node <name>", aliases: ["--node-name"], description, default: standard, parse: parseNodeName };
 }
 
-/** Option that selects the rows of one node. */
 export const nodeFilterOption: OptionSpec = nodeOption("only this node", "");
 
-/** Option that limits how many changes are printed. */
 export const limitOption: OptionSpec = {
   flags: "--limit <count>",
   description: "maximum number of changes, newest first",
@@ -167,11 +146,7 @@ export const limitOption: OptionSpec = {
   parse: parseWholeNumber("--limit", 1, 1_000),
 };
 
-/**
- * Combines the argument (if any), which `parseServiceName` has accepted, with `--namespace`.
- *
- * Errors: BAD_OPTION if the two name different namespaces, or if both `--namespace` and `--all-namespaces` are given.
- */
+/** Combines the argument, if any, with `--namespace`. Errors: BAD_OPTION for different namespaces. */
 export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
   const [first = "", second] = (argument ?? "").split("/");
   const namespace = String(options.namespace ?? "");
@@ -182,7 +157,7 @@ export function splitName(argument: string | undefined, options: Options): { nam
   throw new ProcessError("BAD_OPTION", `"${argument}" and --namespace "${namespace}" name different namespaces`);
 }
 
-/** Combines `--service` with `--namespace`. Errors: BAD_OPTION, as for {@link splitName}. */
+/** Combines `--service` with `--namespace`; see {@link splitName}. */
 export function splitService(options: Options): { namespace: string; service: string } {
   const { namespace, name } = splitName(String(options.service ?? ""), options);
   return { namespace, service: name };
@@ -204,14 +179,10 @@ export function readProxyName({ serviceProxyName }: Options): string {
 /** Returns true if an object with these labels is selected. */
 type LabelSelector = (labels: Readonly<Record<string, string>>) => boolean;
 
-/** Option `-l`, for rows that have labels. */
 export const labelSelectorOption: OptionSpec = {
   flags: "-l, --selector <labels>",
   description: "only objects with these labels, as in kubectl: a=b, a!=b, a, !a, a in (b,c), a notin (b,c)",
-  parse: (text) => {
-    parseLabelSelector(text);
-    return text;
-  },
+  parse: parseLabelSelector,
 };
 
 const name = "[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?";
@@ -248,14 +219,13 @@ function parseLabelCondition(text: string): LabelSelector {
 
 /** Selects rows by `--selector`. The watcher sends all rows, because its requests have no field for labels. */
 export class RowSelection<T extends object> {
+  /** Undefined selects all rows. */
   readonly #selector: LabelSelector | undefined;
-  /**
-   * Keys of the selected rows that a watch has shown; a `delete` is printed only for these. Empty without a selector.
-   */
+  /** Keys of the selected rows that a watch has shown; only these are reported as deleted. */
   readonly #shown = new Set<string>();
 
   constructor({ selector }: Options) {
-    this.#selector = selector === undefined ? undefined : parseLabelSelector(String(selector));
+    this.#selector = selector as LabelSelector | undefined;
   }
 
   get isAll(): boolean {
@@ -290,7 +260,6 @@ function labelsOf(row: object): Readonly<Record<string, string>> {
 
 const stateNames: ReadonlyMap<string, ApplyState> = enumWords(ApplyStateSchema);
 
-/** Option that selects nodes and subscribers by their state. */
 export const stateOption: OptionSpec = repeatable(
   "--state <state>",
   `only this state: ${[...stateNames.keys()].join(", ")}`,

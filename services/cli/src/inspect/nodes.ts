@@ -23,7 +23,8 @@ import {
   nodeOption,
   notFound,
   parseFilter,
-  parseServiceKey,
+  serviceFilterOption,
+  splitService,
   stateOption,
   statesOf,
 } from "./list.ts";
@@ -42,7 +43,6 @@ import {
   terminalText,
 } from "./print/text.ts";
 
-/** Columns for nodes, including the revision that each has applied. */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
   nameOf: ({ name }) => `node/${name}`,
@@ -64,7 +64,6 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
   ],
 };
 
-/** Columns for open streams, including the revision that each subscriber has applied. */
 const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [
@@ -97,10 +96,7 @@ export const describeNodeCommand: InspectCommand = {
   argument: "<name>",
   parseArgument: parseNodeName,
   options: [],
-  examples: `
-Examples:
-  COMMAND n1
-`,
+  examples: "\nExamples:\n  COMMAND n1\n",
   run: async ({ client, words: [name = ""] }) => {
     const [node] = (await client.listNodes({ name })).nodes;
     if (node === undefined) throw notFound("node", name, {});
@@ -115,7 +111,6 @@ Examples:
   },
 };
 
-/** `kpng get nodes`. */
 export const nodesCommand = listCommand({
   name: "nodes",
   aliases: ["node", "no"],
@@ -201,14 +196,12 @@ const ruleSetColumns: readonly Column<RuleSet>[] = [
   { title: "READ", cell: ({ readAt }) => formatAge(readAt) },
   { title: "COMMITTED", cell: ({ committedAt }) => formatAge(committedAt) },
   { title: "REPAIRS", cell: ({ repairCount }) => String(repairCount) },
-  { title: "DRIFT", cell: ({ drift: [first, ...others] }) => describeDrift(first, others.length) },
+  {
+    title: "DRIFT",
+    cell: ({ drift: [first = "", ...others] }) => (others.length === 0 ? first : `${first}, ${others.length} more`),
+  },
 ];
 
-function describeDrift(first: string | undefined, otherCount: number): string {
-  return first === undefined ? "" : `${first}${otherCount === 0 ? "" : `, ${otherCount} more`}`;
-}
-
-/** `kpng get backend`: prints the state of a backend of this node. */
 export const backendCommand: InspectCommand = {
   name: "backend",
   asksBackend: true,
@@ -227,7 +220,6 @@ export const backendCommand: InspectCommand = {
   },
 };
 
-/** `kpng get rules`: prints a backend's desired rules, one per line. */
 export const rulesCommand: InspectCommand = {
   name: "rules",
   asksBackend: true,
@@ -235,22 +227,13 @@ export const rulesCommand: InspectCommand = {
   description: "rules that a backend of this node wants; with -o json, also those in the kernel",
   argument: "[rule-set]",
   parseArgument: parseFilter,
-  options: [
-    {
-      flags: "--service <namespace/name>",
-      description: "print only the rules that serve this Service",
-      default: "",
-      parse: parseServiceKey,
-    },
-    ...outputOptions,
-  ],
+  options: [serviceFilterOption, ...outputOptions],
   examples: backendExamples,
   run: async ({ transport, words: [ruleSet = ""], options }) => {
     const output = await readOutputOptions(options);
-    const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
-      ruleSet,
-      service: String(options.service ?? ""),
-    });
+    const { namespace, service: name } = splitService(options);
+    const service = name === "" ? "" : `${namespace || "default"}/${name}`;
+    const { ruleSets } = await createClient(BackendInspectService, transport).listRules({ ruleSet, service });
     if (ruleSets.length === 0 && ruleSet !== "") {
       throw new ProcessError("REQUEST_FAILED", `rule set "${ruleSet}" not found; omit the name to print all`);
     }

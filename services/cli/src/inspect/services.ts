@@ -13,7 +13,6 @@ import { labelSelectorOption, listCommand, namespaceOptions, notFound, parseServ
 import type { TableSpec } from "./print/text.ts";
 import { enumWord, formatLabels, formatList, formatMs, formatRow, formatSection, terminalText } from "./print/text.ts";
 
-/** Columns for Services, with the number of their endpoints. */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,
   nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,
@@ -40,10 +39,10 @@ export const serviceTable: TableSpec<typeof ServiceSchema> = {
 /** Formats ports as kubectl does: `80:30080/TCP`. */
 function formatPorts({ ports }: Service): string {
   return ports
-    .map(
-      ({ port, nodePort, protocol }) =>
-        `${port}${nodePort === 0 ? "" : `:${nodePort}`}/${enumWord(ProtocolSchema, protocol)}`,
-    )
+    .map(({ port, nodePort, protocol }) => {
+      const node = nodePort === 0 ? "" : `:${nodePort}`;
+      return `${port}${node}/${enumWord(ProtocolSchema, protocol)}`;
+    })
     .join(",");
 }
 
@@ -58,7 +57,6 @@ function formatPolicies(service: Service): string {
   return `internal ${formatPolicy(service.internalTrafficPolicy)}, external ${formatPolicy(service.externalTrafficPolicy)}`;
 }
 
-/** `kpng describe service`. */
 export const describeServiceCommand: InspectCommand = {
   name: "service",
   aliases: ["services", "svc"],
@@ -82,25 +80,20 @@ Examples:
   },
 };
 
-const changeCount = 5;
-
 async function describe(client: InspectClient, service: Service): Promise<string> {
   const { namespace, name } = service;
-  const { changes } = await client.listChanges({ namespace, service: name, pageSize: changeCount });
+  const { changes } = await client.listChanges({ namespace, service: name, pageSize: 5 });
   const endpoints = await readPages(client.listEndpoints, { namespace, service: name }, (page) => page.endpoints);
   const { findings } = await client.listFindings({ object: `service/${namespace}/${name}` });
+  const lines = findings.map((finding) => `${severityOf(finding)}: ${finding.text} → ${finding.remedy}`);
   return [
     formatRow(serviceTable.columns, service),
     formatSection("Endpoints", endpointTable.columns, endpoints),
     formatSection("Last changes", changeTable.columns, changes),
-    formatList(
-      "Findings",
-      findings.map((finding) => `${severityOf(finding)}: ${finding.text} → ${finding.remedy}`),
-    ),
+    formatList("Findings", lines),
   ].join("");
 }
 
-/** `kpng get services`. */
 export const servicesCommand = listCommand({
   name: "services",
   aliases: ["service", "svc"],
