@@ -7,7 +7,8 @@ import { refuseHabits } from "./commands/refusals.ts";
 
 /** A command of `kpng`: its entry in help, and how to load it. */
 interface Entry {
-  readonly group: "Run:" | "Ask:" | "Debug:" | "Administer:";
+  /** Undefined for a command that help does not list. */
+  readonly group: "Run:" | "Ask:" | "Debug:" | "Administer:" | undefined;
   readonly name: string;
   readonly description: string;
   readonly load: () => Promise<MakeCommand>;
@@ -85,6 +86,8 @@ const entries: readonly Entry[] = [
   entry("Administer:", "version", "print the version of this program and of the watcher", async () => {
     return (await import("./commands/version.ts")).makeVersion;
   }),
+  entry(undefined, "connect", "", async () => (await import("./commands/connect.ts")).makeConnect),
+  entry(undefined, "__complete", "", async () => (await import("./commands/completion.ts")).makeAnswer),
 ];
 
 /**
@@ -110,8 +113,6 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
   const isWanted = ({ name }: Entry): boolean => words === undefined || named?.includes(name) === true;
   const loaded = await Promise.all(entries.map(async (entry) => (isWanted(entry) ? await entry.load() : undefined)));
   const backends = await loadBackends(words);
-  const complete = first === "__complete" || words === undefined ? await import("./commands/completion.ts") : undefined;
-  const connect = first === "connect" || words === undefined ? await import("./commands/connect.ts") : undefined;
   return (signal) => {
     const kpng = new Command("kpng")
       .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
@@ -120,10 +121,8 @@ export async function loadKpng(words?: readonly string[]): Promise<(signal: Abor
       .addHelpText("after", "\nkpng COMMAND --help has the options and examples of a command.");
     for (const [index, { name, group, description }] of entries.entries()) {
       const command = loaded[index]?.(signal, backends, kpng) ?? new Command(name);
-      kpng.addCommand(command.description(description).helpGroup(group));
+      kpng.addCommand(command.description(description).helpGroup(group ?? ""), { hidden: group === undefined });
     }
-    if (complete !== undefined) kpng.addCommand(complete.makeAnswer(kpng), { hidden: true });
-    if (connect !== undefined) kpng.addCommand(connect.makeConnect(signal), { hidden: true });
     const help = new Command("help").argument("[command]").helpOption(false).helpGroup("Administer:");
     return refuseHabits(kpng.addHelpCommand(help.description("print the help of a command")));
   };

@@ -48,8 +48,8 @@ const authorityDays = 3_650;
 
 const dayMs = 86_400_000;
 
-/** Certificates become valid this long before they are issued, for machines whose clock is slow. */
-const slackMs = 3_600_000;
+/** Certificates are valid from an hour before they are issued, for machines whose clock is slow. */
+const validFrom = (now: Date): Date => new Date(now.getTime() - 3_600_000);
 
 /** A key that can be written to a file, and an extension that a verifier must understand. */
 const [extractable, critical] = [true, true];
@@ -61,7 +61,7 @@ async function createAuthority(now: Date): Promise<PemPair> {
   const keys = await webcrypto.subtle.generateKey(algorithm, extractable, ["sign", "verify"]);
   const certificate = await X509CertificateGenerator.createSelfSigned({
     name: [{ CN: ["kpng CA"] }],
-    notBefore: new Date(now.getTime() - slackMs),
+    notBefore: validFrom(now),
     notAfter: new Date(now.getTime() + authorityDays * dayMs),
     signingAlgorithm: algorithm,
     keys,
@@ -87,7 +87,7 @@ export async function issueCertificate(
   const certificate = await X509CertificateGenerator.create({
     subject: [{ CN: [commonName] }],
     issuer: issuer.subject,
-    notBefore: new Date(now.getTime() - slackMs),
+    notBefore: validFrom(now),
     notAfter: new Date(end),
     signingAlgorithm: algorithm,
     publicKey: keys.publicKey,

@@ -26,9 +26,12 @@ const nameOption = repeatable(
   "address or DNS name under which nodes reach a watcher, as in their --api; several separated by commas or spaces",
 );
 
-/**
- * `kpng certificates`: makes a CA and certificates for watchers and their clients, before anything runs in the cluster.
- */
+const rightOption = repeatable(
+  "--right <uri>",
+  "what the client may do: kpng://node/NAME, kpng://node/*, kpng://state or kpng://inspection",
+);
+
+/** `kpng certificates`: makes a CA and certificates for watchers and their clients. */
 export function makeCertificates(): Command {
   const serving = addOptions(new Command("serving"), [nameOption, ...issueOptions])
     .description("issue the certificate with which watchers serve TLS")
@@ -48,13 +51,7 @@ Examples:
 `,
     )
     .action((options: Options) => withPlainErrors(() => issueServing(options)));
-  const client = addOptions(new Command("client"), [
-    repeatable(
-      "--right <uri>",
-      "what the client may do: kpng://node/NAME, kpng://node/*, kpng://state or kpng://inspection",
-    ),
-    ...issueOptions,
-  ])
+  const client = addOptions(new Command("client"), [rightOption, ...issueOptions])
     .argument("<name>", "name of the client, and of the files: NAME.key and NAME.crt")
     .description("issue a certificate for a client of watchers")
     .addHelpText(
@@ -104,28 +101,18 @@ function say(text: string): void {
 
 const dnsName = /^(?:\*\.)?(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?\.)*[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?$/;
 
-/**
- * Returns a watcher's name in the form used in its certificate. *Shape:* `10.0.0.11`, `fd00::11`, `watcher.example`.
- *
- * Checks the text, because `issue.ts` trusts its arguments. Errors: BAD_OPTION.
- */
+/** Returns a watcher's name in the form used in its certificate. Errors: BAD_OPTION. */
 export function subjectNameOf(text: string): SubjectName {
   if (isIP(text) !== 0) return { type: "ip", value: text };
   if (text.length <= 253 && dnsName.test(text)) return { type: "dns", value: text };
   throw new ProcessError("BAD_OPTION", `--name "${text}" is neither an address nor a DNS name: write 10.0.0.11`);
 }
 
-const nodeName = /^kpng:\/\/node\/(?:\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$/;
+const right = /^kpng:\/\/(?:state|inspection|node\/(?:\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?))$/;
 
-/**
- * Returns a client's right in the form used in its certificate, for the option `--right` of `kpng certificates client`.
- * `rightsOfCertificate` in the watcher lists all rights.
- *
- * Errors: BAD_OPTION.
- */
+/** Returns a client's right in the form used in its certificate; see `rightsOfCertificate`. Errors: BAD_OPTION. */
 export function rightNameOf(text: string): SubjectName {
-  if (text === "kpng://state" || text === "kpng://inspection" || nodeName.test(text))
-    return { type: "url", value: text };
+  if (right.test(text)) return { type: "url", value: text };
   const known = "kpng://node/NAME, kpng://node/*, kpng://state, kpng://inspection";
   throw new ProcessError("BAD_OPTION", `--right "${text}" is not a right: use ${known}`);
 }

@@ -20,7 +20,7 @@ Examples:
 }
 
 /** `kpng __complete WORDS`: prints the words that may replace the last one. */
-export function makeAnswer(program: Command): Command {
+export function makeAnswer(_signal: AbortSignal, _backends: unknown, program: Command): Command {
   return new Command("__complete")
     .argument("[words...]")
     .allowUnknownOption()
@@ -49,7 +49,10 @@ export function complete(words: readonly string[], program: Command): readonly s
   const command = path.at(-1) ?? program;
   const candidates = last.startsWith("-")
     ? path.flatMap(({ options }) => options.filter(({ hidden }) => !hidden).map(({ long, flags }) => long ?? flags))
-    : command.commands.map((one) => one.name()).filter((name) => !name.startsWith("__"));
+    : command
+        .createHelp()
+        .visibleCommands(command)
+        .map((one) => one.name());
   return [...new Set(candidates)].filter((word) => word.startsWith(last)).sort();
 }
 

@@ -128,7 +128,7 @@ export function makeInspectCommand(
   withReplicas: WithReplicas,
   signal: AbortSignal,
 ): Command {
-  const { name, aliases = [], argument, parseArgument, description, options, examples } = inspect;
+  const { name, aliases = [], argument, parseArgument, description = "", options, examples } = inspect;
   // For "[name...]", commander calls `collect` for each word, with the words before it; for "[name]", only once.
   const isList = argument?.includes("...") === true;
   const collect = (word: string, before: unknown): unknown => {

@@ -92,7 +92,6 @@ Examples:
 /** `kpng trace`: prints how the latest changes reached the nodes, with the duration of each stage. */
 export const traceCommand: InspectCommand = {
   name: "trace",
-  description: "how long the latest changes took to reach the nodes, stage by stage",
   argument: "[service]",
   parseArgument: parseServiceName,
   options: [

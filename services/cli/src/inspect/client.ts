@@ -16,7 +16,8 @@ import { oneLine, terminalText } from "./print/text.ts";
 export interface InspectCommand {
   readonly name: string;
   readonly aliases?: readonly string[] | undefined;
-  readonly description: string;
+  /** Absent if `kpng.ts` has it, because the command is no subcommand. */
+  readonly description?: string;
   /** The argument in commander's notation, for example "[name...]"; absent for none. */
   readonly argument?: string | undefined;
   /** Checks each word of the argument; throws InvalidArgumentError. Default: accepts any word. */

@@ -20,7 +20,6 @@ import { type InspectClient, type InspectCommand, pageSize, type Question, readP
 /** `kpng record`. `kpng replay` serves a recording as if it were a cluster. */
 export const recordCommand: InspectCommand = {
   name: "record",
-  description: "record the state of a watcher and its changes, in a file that kpng replay reads",
   options: recordOptions("kpng-recording.jsonl.gz", "KPNG_RECORDING", 60_000),
   examples: `
 The file contains names, addresses, labels and errors of the cluster: review it before you share it. If the recording
@@ -38,7 +37,6 @@ Examples:
 /** `kpng bug-report`: a recording that also contains the state of all nodes, findings and versions. */
 export const bugReportCommand: InspectCommand = {
   name: "bug-report",
-  description: "record a watcher with the state of all nodes, findings and versions, in one file",
   options: recordOptions("kpng-bug-report.jsonl.gz", "KPNG_BUG_REPORT", 0),
   examples: `
 The file is a recording with more rows: the nodes, findings and versions at its beginning and, with --for, also at its end.

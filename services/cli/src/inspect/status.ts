@@ -13,7 +13,6 @@ import { type Answer, askAll, joinNodes, repliesOf } from "./replicas.ts";
 /** `kpng status`. */
 export const statusCommand: InspectCommand = {
   name: "status",
-  description: "one screen: the watcher, its nodes by state, those that are not up to date, and what to do",
   options: [],
   examples: `
 Examples:
@@ -33,7 +32,6 @@ const intervalMs = 2_000;
 /** `kpng top`. */
 export const topCommand: InspectCommand = {
   name: "top",
-  description: "live view of a watcher: the nodes that are not up to date, and the latest changes",
   options: [],
   examples: `
 Updates every 2 s on a terminal; elsewhere it prints one update and ends.

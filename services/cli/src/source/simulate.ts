@@ -1,4 +1,4 @@
-import { oneOf, parseWholeNumber } from "@kpng/process/options.ts";
+import { type OptionSpec, oneOf, parseWholeNumber } from "@kpng/process/options.ts";
 import { makeRandom } from "@kpng/process/random.ts";
 import { type ClusterFault, clusterFaults, simulateSource } from "@kpng/source/simulate/simulate-source.ts";
 import { InvalidArgumentError } from "commander";
@@ -9,24 +9,9 @@ import type { SourceCommand } from "./source-command.ts";
 export const sourceCommand: SourceCommand = {
   name: "simulate",
   options: [
-    {
-      flags: "--services <count>",
-      description: "number of Services",
-      default: 100,
-      parse: parseWholeNumber("--services", 1, 1_000_000),
-    },
-    {
-      flags: "--endpoints <count>",
-      description: "number of endpoints of each Service",
-      default: 10,
-      parse: parseWholeNumber("--endpoints", 0, 10_000),
-    },
-    {
-      flags: "--nodes <count>",
-      description: "number of nodes, named node-0, node-1, …, in three zones",
-      default: 10,
-      parse: parseWholeNumber("--nodes", 1, 200_000),
-    },
+    countOption("--services", "number of Services", 100, 1, 1_000_000),
+    countOption("--endpoints", "number of endpoints of each Service", 10, 0, 10_000),
+    countOption("--nodes", "number of nodes, named node-0, node-1, …, in three zones", 10, 1, 200_000),
     {
       flags: "--changes <rate>",
       description: "changes per second, e.g. 50/s, or 0: readiness of an endpoint, rollouts, deletions and creations",
@@ -72,6 +57,10 @@ Examples:
       ...context,
     }),
 };
+
+function countOption(name: string, description: string, standard: number, min: number, max: number): OptionSpec {
+  return { flags: `${name} <count>`, description, default: standard, parse: parseWholeNumber(name, min, max) };
+}
 
 function parseRate(text: string): number {
   const [, digits] = /^(\d+(?:\.\d+)?)(?:\/s)?$/.exec(text) ?? [];
