@@ -44,6 +44,7 @@ describe("the command line", () => {
     [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
     [["file", "to-api", ...tokenFlags], 1, "[BAD_OPTION] --token-audience needs an API server: kpng kube, or kpng api"],
     [["file", "-i", "", "to-api"], 2, "the value is empty"],
+    [["file", "to-api", "--node-accounts", "kpng"], 2, '"kpng" is not an account: write namespace/name'],
     [
       ["file", "-i", "/dev/null", "to-api", "--healthz-bind-address", "here"],
       1,

@@ -176,6 +176,7 @@ describe("commands read files without a watcher", () => {
 
   test("their contents, the view of a node, and the path of a packet", async () => {
     expect(await ask("get", "svc", "default/web")).toMatch(/\ndefault +web +LoadBalancer/);
+    expect(await ask("get", "nodes", "-l", "a=b", "-o", "name")).toBe("node/n1\n");
     const view = await ask("get", "view", "n1", "--service", "default/web");
     expect(view).toMatch(/10\.1\.0\.2:8080 +web-2 +n2 +used, but not with policy Local: it is ready/);
     expect(await ask("explain", "--node", "n1", "web:http")).toBe(

@@ -53,7 +53,6 @@ const apiAddresses = repeatable(
   ["127.0.0.1:12090"],
 );
 
-/** Options that name a cluster to query instead of an address. */
 const clusterOptions: readonly OptionSpec[] = [
   textOption(
     "--kubeconfig <file>",

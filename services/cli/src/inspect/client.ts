@@ -10,9 +10,7 @@ import { aborted, waitMs } from "@kpng/process/wait.ts";
 import type { Options } from "../context/command-context.ts";
 import { oneLine, terminalText } from "./print/text.ts";
 
-/**
- * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`).
- */
+/** A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). */
 export interface InspectCommand {
   readonly name: string;
   readonly aliases?: readonly string[] | undefined;
@@ -68,15 +66,12 @@ export function withDeadline(replicas: readonly Replica[], limitMs = 10_000): re
   }));
 }
 
-/** Client of a watcher's inspect API. */
 export type InspectClient = Client<typeof InspectService>;
 
-/** Returns a client that sends its calls over this transport. */
 export function inspectClient(transport: Transport): InspectClient {
   return createClient(InspectService, transport);
 }
 
-/** Fields of a request for one page of a list. */
 export interface PageRequest {
   readonly pageSize: number;
   readonly pageToken: string;
@@ -100,10 +95,7 @@ export async function readPages<F extends object, P extends { readonly nextPageT
   }
 }
 
-/**
- * Warns on standard error that the cluster does not have the node. The watcher answers for such a node as for one
- * without a zone or endpoints.
- */
+/** A watcher answers for an unknown node as for one without a zone or endpoints. */
 export function warnUnknownNode(nodeName: string): void {
   process.stderr.write(`warning: node "${nodeName}" not found in the cluster\n`);
 }
@@ -128,31 +120,22 @@ export async function withRequestErrors(
   }
 }
 
-/** Returns the message for a failed request, without the server's name. */
-export function requestFailure(error: ConnectError): string {
-  return `${describeFailure(error)}: ${oneLine(withoutOpensslTrace(error.message))}`;
-}
+const rejections: readonly Code[] = [Code.InvalidArgument, Code.Unimplemented, Code.PermissionDenied];
 
-function describeFailure({ code, rawMessage }: ConnectError): string {
+const noInspectApi =
+  "no inspect API there: not a kpng server, an older version, a watcher with --inspect-api=false, or a watcher " +
+  "in place of a backend's --inspect-socket (or the reverse)";
+
+/** Returns the message for a failed request, without the server's name. */
+export function requestFailure({ code, rawMessage, message }: ConnectError): string {
   // An HTTP error instead of a gRPC status means that the server does not have the service.
-  if (code === Code.Unimplemented && rawMessage.startsWith("HTTP ")) {
-    return (
-      "no inspect API there: not a kpng server, an older version, a watcher with --inspect-api=false, or a watcher " +
-      "in place of a backend's --inspect-socket (or the reverse)"
-    );
-  }
-  const isRejected = code === Code.InvalidArgument || code === Code.Unimplemented || code === Code.PermissionDenied;
-  return isRejected ? "request rejected" : "request failed";
+  const isMissing = code === Code.Unimplemented && rawMessage.startsWith("HTTP ");
+  const what = isMissing ? noInspectApi : rejections.includes(code) ? "request rejected" : "request failed";
+  return `${what}: ${oneLine(withoutOpensslTrace(message))}`;
 }
 
 /** Codes of errors that another attempt would not change. */
-const finalCodes: ReadonlySet<Code> = new Set([
-  Code.InvalidArgument,
-  Code.NotFound,
-  Code.PermissionDenied,
-  Code.Unauthenticated,
-  Code.Unimplemented,
-]);
+const finalCodes: readonly Code[] = [...rejections, Code.NotFound, Code.Unauthenticated];
 
 /**
  * Repeats `work` when the watcher goes away, until `signal` aborts or `work` returns true. `work` must call `answered`
@@ -174,7 +157,7 @@ export async function keepAsking(signal: AbortSignal, work: (answered: () => voi
     try {
       if (await work(answered)) return;
     } catch (error) {
-      const isFinal = !(error instanceof ConnectError) || finalCodes.has(error.code);
+      const isFinal = !(error instanceof ConnectError) || finalCodes.includes(error.code);
       if (signal.aborted || state === "new" || isFinal) throw error;
       reason = error.message;
     }

@@ -8,8 +8,8 @@ import {
 import { failureHint } from "@kpng/process/connection/failure-hint.ts";
 import type { InspectCommand } from "./client.ts";
 import { namespaceOptions, splitName } from "./list.ts";
-import { formatJsonList, plainMessage, textOrJsonOption } from "./print/output.ts";
-import { formatCount, oneLine, terminalText } from "./print/text.ts";
+import { printMessages, readOutputOptions, textOrJsonOption } from "./print/output.ts";
+import { formatCount, oneLine } from "./print/text.ts";
 import { type Answer, askAll, repliesOf } from "./replicas.ts";
 
 /** `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. */
@@ -32,10 +32,8 @@ Examples:
       findings: await client.listFindings({ namespace }),
     }));
     const response = mergeFindings(answers);
-    if (options.output === "json") {
-      const rows = response.findings.map((finding) => plainMessage(FindingSchema, finding));
-      process.stdout.write(terminalText(formatJsonList(rows)));
-    } else process.stdout.write(formatFindings(response));
+    if (options.output === "json") printMessages(FindingSchema, response.findings, await readOutputOptions(options));
+    else process.stdout.write(formatFindings(response));
     if (response.errorCount > 0) process.exitCode = 1;
   },
 };

@@ -1,8 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Node, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { describe, expect, test } from "vitest";
-import type { Options } from "../context/command-context.ts";
-import { parseLabelSelector, RowSelection } from "./list.ts";
+import { parseLabelSelector, watchLabels } from "./list.ts";
 
 describe("a label selector as in kubectl", () => {
   const labels = { app: "web", tier: "front", "k8s.io/zone": "za", empty: "" };
@@ -31,24 +30,14 @@ describe("a label selector as in kubectl", () => {
   });
 });
 
-describe("a selection of rows", () => {
+test("a watch by labels reports a row that no longer matches as deleted, and no row that never matched", () => {
   const node = (name: string, zone: string) => create(NodeSchema, { name, labels: { zone } });
-  const nodes = [node("n1", "za"), node("n2", "zb"), node("n3", "zb")];
-
-  test("has the rows with these labels, and all without a selector", () => {
-    const names = (options: Options) => new RowSelection<Node>(options).keep(nodes).map((row) => row.name);
-    expect(names({ selector: parseLabelSelector("zone=za") })).toEqual(["n1"]);
-    expect(names({})).toEqual(["n1", "n2", "n3"]);
-  });
-
-  test("of a watch reports a row that no longer matches as deleted, and no row that never matched", () => {
-    const selection = new RowSelection<Node>({ selector: parseLabelSelector("zone=zb") });
-    const follow = (rows: Node[], deleted: string[]) => {
-      const next = selection.follow(rows, deleted, ({ name }) => name);
-      return [next.rows.map(({ name }) => name), next.deleted];
-    };
-    expect(follow(nodes, [])).toEqual([["n2", "n3"], []]);
-    expect(follow([node("n2", "za")], ["n1", "n3"])).toEqual([[], ["n3", "n2"]]);
-    expect(follow([], ["n2"])).toEqual([[], []]);
-  });
+  const select = watchLabels<Node>(parseLabelSelector("zone=zb"), ({ name }) => name);
+  const follow = (rows: Node[], deleted: string[]) => {
+    const next = select(rows, deleted);
+    return [next.rows.map(({ name }) => name), next.deleted];
+  };
+  expect(follow([node("n1", "za"), node("n2", "zb"), node("n3", "zb")], [])).toEqual([["n2", "n3"], []]);
+  expect(follow([node("n2", "za")], ["n1", "n3"])).toEqual([[], ["n3", "n2"]]);
+  expect(follow([], ["n2"])).toEqual([[], []]);
 });

@@ -13,7 +13,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, keepAsking, type PageRequest, readPages } from "./client.ts";
-import { outputOptions, printMessage, printRows, readOutputOptions, WatchPrinter } from "./print/output.ts";
+import { outputOptions, printMessage, printRows, readOutputOptions, watchPrinter } from "./print/output.ts";
 import { enumWords, type TableSpec } from "./print/text.ts";
 
 /**
@@ -45,17 +45,18 @@ export function listCommand<
 >({ noun, table, filterOf, list, watch, rowsOf, keyOf, ...command }: ListCommand<D, F, P, W>): InspectCommand {
   const run: InspectCommand["run"] = async ({ client, words, options, signal }) => {
     const output = await readOutputOptions(options);
-    const selection = new RowSelection<MessageShape<D>>(options);
-    if (words.length > 0 && !selection.isAll)
+    const selector = options.selector as LabelSelector | undefined;
+    if (words.length > 0 && selector !== undefined)
       throw new ProcessError("BAD_OPTION", "give names or --selector, not both");
     if (options.watch === true) {
       if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
-      const printer = new WatchPrinter(table, output);
+      const print = watchPrinter(table, output);
+      const select = selector === undefined ? undefined : watchLabels(selector, keyOf);
       return keepAsking(signal, async (answered) => {
         for await (const message of watch(client, filterOf(words[0], options), { signal })) {
           answered();
-          const { rows, deleted } = selection.follow(rowsOf(message), (message.deleted ?? []).map(String), keyOf);
-          printer.print(rows, deleted);
+          const change = { rows: rowsOf(message), deleted: (message.deleted ?? []).map(String) };
+          print(select?.(change.rows, change.deleted) ?? change);
         }
         return false;
       });
@@ -65,7 +66,7 @@ export function listCommand<
       (words.length === 0 ? [undefined] : words).map((word) => readPages(readPage, filterOf(word, options), rowsOf)),
     );
     const all = lists.flat();
-    const rows = selection.keep(all);
+    const rows = selector === undefined ? all : all.filter((one) => selector(labelsOf(one)));
     const missing = words.filter((_, index) => lists[index]?.length === 0);
     const [row] = rows;
     // As in kubectl, JSON of one named object is the object itself, and of several a List.
@@ -76,7 +77,7 @@ export function listCommand<
     if (rows.length > 0) return;
     warnEmpty(noun);
     // None of the watcher's rows has a label, so the watcher probably drops labels.
-    if (!selection.isAll && !all.some((one) => Object.keys(labelsOf(one)).length > 0)) {
+    if (selector !== undefined && !all.some((one) => Object.keys(labelsOf(one)).length > 0)) {
       const option = `--with-${noun.toLowerCase()}-labels`;
       process.stderr.write(`Hint: this watcher keeps no label of a ${noun}; start it with ${option} '*'\n`);
     }
@@ -217,40 +218,20 @@ function parseLabelCondition(text: string): LabelSelector {
   );
 }
 
-/** Selects rows by `--selector`. The watcher sends all rows, because its requests have no field for labels. */
-export class RowSelection<T extends object> {
-  /** Undefined selects all rows. */
-  readonly #selector: LabelSelector | undefined;
-  /** Keys of the selected rows that a watch has shown; only these are reported as deleted. */
-  readonly #shown = new Set<string>();
-
-  constructor({ selector }: Options) {
-    this.#selector = selector as LabelSelector | undefined;
-  }
-
-  get isAll(): boolean {
-    return this.#selector === undefined;
-  }
-
-  keep(rows: readonly T[]): readonly T[] {
-    const selector = this.#selector;
-    return selector === undefined ? rows : rows.filter((row) => selector(labelsOf(row)));
-  }
-
-  /** Selects rows from a watch message. A row that no longer matches counts as deleted. */
-  follow(
-    rows: readonly T[],
-    deleted: readonly string[],
-    keyOf: (row: T) => string,
-  ): { readonly rows: readonly T[]; readonly deleted: readonly string[] } {
-    if (this.isAll) return { rows, deleted };
-    const selected = this.keep(rows);
-    const selectedKeys = new Set(selected.map(keyOf));
-    const gone = [...deleted, ...rows.map(keyOf).filter((key) => !selectedKeys.has(key))];
-    const wereShown = gone.filter((key) => this.#shown.delete(key));
-    for (const key of selectedKeys) this.#shown.add(key);
-    return { rows: selected, deleted: wereShown };
-  }
+/**
+ * Returns a function that selects rows from the messages of a watch by their labels, because requests have no field for
+ * labels. A row that no longer matches counts as deleted; one that never matched is not reported as deleted.
+ */
+export function watchLabels<T extends object>(selector: LabelSelector, keyOf: (row: T) => string) {
+  const shown = new Set<string>();
+  return (rows: readonly T[], deleted: readonly string[]) => {
+    const { selected = [], other = [] } = Object.groupBy(rows, (row) =>
+      selector(labelsOf(row)) ? "selected" : "other",
+    );
+    const gone = [...deleted, ...other.map(keyOf)].filter((key) => shown.delete(key));
+    for (const row of selected) shown.add(keyOf(row));
+    return { rows: selected, deleted: gone };
+  };
 }
 
 /** Returns the labels of a row; an empty object for rows of a kind without labels. */

@@ -10,7 +10,6 @@ import type { CommandContext, Options } from "../context/command-context.ts";
 /** A command that runs until it is stopped, with the options of the status server and of the log. */
 interface RunCommand {
   readonly name: string;
-  /** Aliases of the command. Default: none. */
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
   readonly options: readonly OptionSpec[];
@@ -27,7 +26,6 @@ export interface SinkCommand extends RunCommand {
   make(options: Options, store: Store, context: SinkContext): Task;
 }
 
-/** Context of a sink. */
 export interface SinkContext extends CommandContext {
   /** Connects to the API server; undefined if the source has no options for that. */
   readonly connect?: (() => Promise<KubeConnection>) | undefined;

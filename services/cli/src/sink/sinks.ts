@@ -16,14 +16,9 @@ import { type SinkCommand, toName } from "./sink-command.ts";
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(store, context.metrics);
   if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
-  return {
-    health: context.health,
-    subscribers,
-    proxyNames: proxyNamesOf(proxyNames),
-  };
+  return { health: context.health, subscribers, proxyNames: proxyNamesOf(proxyNames) };
 }
 
-/** `kpng SOURCE to-file`: writes the state to a file. */
 export const toFile: SinkCommand = {
   name: "to-file",
   description: "write the state to a file in KPNG's format, whenever it changes",

@@ -15,6 +15,7 @@ import { kubeReviews } from "@kpng/watcher/identity/token-review.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { statusPage } from "@kpng/watcher/page/status-page.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
+import { InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 import type { Options } from "../context/command-context.ts";
 import { readProxyNames } from "../source/source-command.ts";
@@ -28,14 +29,17 @@ const tokenOptions: readonly OptionSpec[] = [
     "accept ServiceAccount tokens with this audience, over TLS; client certificates are then optional " +
       "(default: no tokens)",
   ),
-  repeatable("--node-accounts <namespace/name>", "ServiceAccounts that may read the view of the node in their token", [
-    "kube-system/kpng-node",
-  ]),
-  repeatable("--state-accounts <namespace/name>", "ServiceAccounts that may read the whole state, for relays", [
-    "kube-system/kpng-relay",
-  ]),
-  repeatable("--inspection-accounts <namespace/name>", "ServiceAccounts that may use the whole inspect API"),
+  accountsOption("node", "may read the view of the node in their token", ["kube-system/kpng-node"]),
+  accountsOption("state", "may read the whole state, for relays", ["kube-system/kpng-relay"]),
+  accountsOption("inspection", "may use the whole inspect API", []),
 ];
+
+function accountsOption(name: string, right: string, standard: readonly string[]): OptionSpec {
+  return repeatable(`--${name}-accounts <namespace/name>`, `ServiceAccounts that ${right}`, standard, (text) => {
+    const invalid = text.split(",").find((account) => !/^([a-z0-9.-]+\/[a-z0-9.-]+)?$/.test(account));
+    if (invalid !== undefined) throw new InvalidArgumentError(`"${invalid}" is not an account: write namespace/name`);
+  });
+}
 
 const connectionOptions: readonly OptionSpec[] = [
   {
@@ -115,15 +119,14 @@ Examples:
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
-    const api =
-      options.inspectApi === true
-        ? inspection({ ...routes, health: context.health, registry: context.metrics, version: packageJson.version })
-        : undefined;
+    const { health, metrics: registry, log } = context;
+    const { version } = packageJson;
+    const api = options.inspectApi === true ? inspection({ ...routes, health, registry, version }) : undefined;
     const trust = {
       allowsAnonymous: options.allowAnonymous as boolean,
       trustsLoopback: options.trustLoopback as boolean,
     };
-    if (api !== undefined) context.addPages?.(statusPage({ api, trust, tokens, log: context.log }));
+    if (api !== undefined) context.addPages?.(statusPage({ api, trust, tokens, log }));
     return serveTask({
       ...routes,
       moreServices: api === undefined ? [] : [api],
@@ -136,8 +139,8 @@ Examples:
       drainMs: options.drainTime as number,
       maxConnections: options.maxConnections as number,
       ...trust,
-      registry: context.metrics,
-      log: context.log,
+      registry,
+      log,
     });
   },
 };
@@ -169,20 +172,13 @@ function makeTokenChecker(
     review: kubeReviews(connect, audience),
     audience,
     accounts: {
-      node: accountsOf("--node-accounts", options.nodeAccounts),
-      state: accountsOf("--state-accounts", options.stateAccounts),
-      inspection: accountsOf("--inspection-accounts", options.inspectionAccounts),
+      node: new Set(options.nodeAccounts as readonly string[]),
+      state: new Set(options.stateAccounts as readonly string[]),
+      inspection: new Set(options.inspectionAccounts as readonly string[]),
     },
     log,
     reviews,
   });
-}
-
-function accountsOf(option: string, value: unknown): ReadonlySet<string> {
-  const accounts = value as readonly string[];
-  const invalid = accounts.find((account) => !/^[a-z0-9.-]+\/[a-z0-9.-]+$/.test(account));
-  if (invalid !== undefined) throw badOption(`${option} "${invalid}" is not an account: write namespace/name`);
-  return new Set(accounts);
 }
 
 function badOption(message: string): ProcessError {

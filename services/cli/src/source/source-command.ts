@@ -30,15 +30,11 @@ export const proxyNameOption: OptionSpec = repeatable(
   (text) => text.split(",").forEach(parseProxyName),
 );
 
-/** Returns the values of {@link proxyNameOption}. */
 export function readProxyNames(options: Options): readonly string[] {
   return options.serviceProxyName as readonly string[];
 }
 
-/**
- * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. The
- * fewer labels are kept, the fewer changes must be sent.
- */
+/** Options that select the labels and annotations to keep: the fewer are kept, the fewer changes must be sent. */
 export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),
   repeatable("--with-service-annotations <glob>", "glob of the Service annotations to keep"),
@@ -59,7 +55,6 @@ export function decodeOptionsOf(options: Options): DecodeOptions {
   });
 }
 
-/** Option of the sources that read from a server. */
 export const staleOption: OptionSpec = {
   flags: "--stale-after <duration>",
   isExpert: true,

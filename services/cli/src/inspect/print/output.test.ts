@@ -15,7 +15,7 @@ import {
   printMessage,
   printRows,
   readOutputOptions,
-  WatchPrinter,
+  watchPrinter,
 } from "./output.ts";
 import { terminalText } from "./text.ts";
 
@@ -59,9 +59,9 @@ test("json prints one array, yaml one document per row, with every field", () =>
 
 test("a watch prints the event of each row, the headers once, and aligned columns", () => {
   const text = written("table", (output) => {
-    const printer = new WatchPrinter(serviceTable, output);
-    printer.print([dns], []);
-    printer.print([web], ["default/old"]);
+    const print = watchPrinter(serviceTable, output);
+    print({ rows: [dns], deleted: [] });
+    print({ rows: [web], deleted: ["default/old"] });
   });
   const [headers, first, second, third] = text.split("\n");
   expect(headers).toMatch(/^EVENT +NAMESPACE/);
@@ -70,7 +70,9 @@ test("a watch prints the event of each row, the headers once, and aligned column
 });
 
 test("a watch prints puts and deletes as JSON objects", () => {
-  const text = written("json", (output) => new WatchPrinter(serviceTable, output).print([web], ["default/old"]));
+  const text = written("json", (output) =>
+    watchPrinter(serviceTable, output)({ rows: [web], deleted: ["default/old"] }),
+  );
   const lines = text.trim().split("\n");
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([
     { event: "put", row: { name: "web" } },
@@ -86,7 +88,7 @@ test("no format passes escape sequences and bidirectional marks on to a terminal
   for (const format of ["table", "wide", "json", "yaml", "name"]) {
     const output = await readOutputOptions({ output: format });
     printRows(serviceTable, [hostile], output);
-    new WatchPrinter(serviceTable, output).print([hostile], [`default/${name}`]);
+    watchPrinter(serviceTable, output)({ rows: [hostile], deleted: [`default/${name}`] });
   }
   const text = stdout.mock.calls.join("");
   expect(text).toContain("web");

@@ -90,13 +90,8 @@ export function printMessages<D extends DescMessage>(
 ): void {
   if (output.format === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
   const items = messages.map((message) => plainMessage(schema, message));
-  if (output.format === "json") output.write(formatJsonList(items));
+  if (output.format === "json") output.write(`${JSON.stringify({ kind: "List", items }, undefined, 2)}\n`);
   else for (const item of items) output.write(formatValue(item, output));
-}
-
-/** Returns a JSON List of values, the form in which kubectl prints several objects. */
-export function formatJsonList(items: readonly JsonValue[]): string {
-  return `${JSON.stringify({ kind: "List", items }, undefined, 2)}\n`;
 }
 
 /** Prints one message that is not a row of a list; as JSON, it is an object. */
@@ -135,43 +130,35 @@ function compareKeys(...keys: readonly (JsonValue | undefined)[]): number {
 }
 
 /**
- * Prints the rows of a watch as they arrive.
+ * Returns a function that prints the rows of a watch as they arrive.
  *
  * The first column of a table is the event, "put" or "delete". JSON and YAML output has one object per event:
  * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`. With `-o name`, only the names of put rows are
  * printed.
  */
-export class WatchPrinter<D extends DescMessage> {
-  readonly #table: TableSpec<D>;
-  readonly #output: OutputOptions;
-  /** Column widths, which are kept so that later rows align with earlier ones. */
-  readonly #widths: number[] = [];
-  #needsHeaders = true;
-
-  constructor(table: TableSpec<D>, output: OutputOptions) {
-    this.#table = table;
-    this.#output = output;
-  }
-
-  print(rows: readonly MessageShape<D>[], deletedKeys: readonly string[]): void {
-    const { schema, columns } = this.#table;
-    const { format, write } = this.#output;
-    if (format === "name") {
-      printRows(this.#table, rows, this.#output);
-      return;
+export function watchPrinter<D extends DescMessage>(table: TableSpec<D>, output: OutputOptions) {
+  const { schema, columns } = table;
+  const { format, write } = output;
+  const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
+  /** Column widths, which are kept so that later rows align with earlier ones; empty before the headers. */
+  const widths: number[] = [];
+  return ({
+    rows,
+    deleted,
+  }: {
+    readonly rows: readonly MessageShape<D>[];
+    readonly deleted: readonly string[];
+  }): void => {
+    if (format === "name") printRows(table, rows, output);
+    else if (!isTable(output)) {
+      for (const row of rows) write(formatValue({ event: "put", row: plainMessage(schema, row) }, output));
+      for (const key of deleted) write(formatValue({ event: "delete", key }, output));
+    } else {
+      if (rows.length > 0)
+        write(formatTable([event, ...shownColumns(columns, output)], rows, widths.length === 0, widths));
+      for (const key of deleted) write(`delete   ${oneLine(key)}\n`);
     }
-    if (!isTable(this.#output)) {
-      for (const row of rows) write(formatValue({ event: "put", row: plainMessage(schema, row) }, this.#output));
-      for (const key of deletedKeys) write(formatValue({ event: "delete", key }, this.#output));
-      return;
-    }
-    if (rows.length > 0) {
-      const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
-      write(formatTable([event, ...shownColumns(columns, this.#output)], rows, this.#needsHeaders, this.#widths));
-      this.#needsHeaders = false;
-    }
-    for (const key of deletedKeys) write(`delete   ${oneLine(key)}\n`);
-  }
+  };
 }
 
 function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOptions): readonly Column<T>[] {
@@ -188,7 +175,7 @@ function formatValue(value: JsonObject, { formatYaml }: OutputOptions): string {
  * words: "current", "TCP". Protobuf's own JSON format would have strings for 64-bit numbers and names such as
  * APPLY_STATE_CURRENT.
  */
-export function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
+function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
   return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);
 }
 
