@@ -49,35 +49,32 @@ export function mergeFindings(
   const replies = repliesOf(answers).map(({ api, value }) => ({ api, ...value }));
   const [first, ...others] = replies;
   if (first !== undefined && answers.length === 1) return first.findings;
-  const findings = new Map<string, Finding>();
-  const add = (one: Finding): unknown => findings.set(`${one.code} ${one.subject} ${one.text}`, one);
+  const findings: Finding[] = [];
+  const add = (severity: FindingSeverity, code: string, api: string, text: string, remedy: string): unknown =>
+    findings.push(create(FindingSchema, { severity, code, subject: `watcher ${api}`, text, remedy }));
   for (const one of answers) {
     if ("value" in one) continue;
     const remedy = failureHint(one.reason) ?? "is it running?";
-    const [subject, text] = [`watcher ${one.api}`, `it does not answer: ${one.reason}`];
-    add(create(FindingSchema, { severity: FindingSeverity.ERROR, code: "replica-silent", subject, text, remedy }));
+    add(FindingSeverity.ERROR, "replica-silent", one.api, `it does not answer: ${one.reason}`, remedy);
   }
   const differing = others.find(({ status }) => countObjects(status) !== countObjects(first?.status));
   if (first !== undefined && differing !== undefined) {
     const text = `it holds ${countObjects(differing.status)}, and ${first.api} ${countObjects(first.status)}`;
     const remedy = "if this lasts, the API server of one of them lags: compare kpng get changes of both";
-    const subject = `watcher ${differing.api}`;
-    add(create(FindingSchema, { severity: FindingSeverity.WARNING, code: "replicas-differ", subject, text, remedy }));
+    add(FindingSeverity.WARNING, "replicas-differ", differing.api, text, remedy);
   }
-  for (const { api, findings: list } of replies) {
-    for (const one of list.findings) {
-      const isEverywhere = replies.every((other) => other.findings.findings.some((same) => isSame(one, same)));
-      if (one.code === "node-absent" && !isEverywhere) continue;
-      add(one.subject === "watcher" && !isEverywhere ? { ...one, subject: `watcher ${api}` } : one);
+  const reported = replies.flatMap(({ api, findings: list }) => list.findings.map((one) => ({ api, one })));
+  const groups = Map.groupBy(reported, ({ one }) => `${one.code} ${one.subject} ${one.text}`);
+  for (const same of groups.values()) {
+    const isEverywhere = same.length === replies.length;
+    for (const [index, { api, one }] of same.entries()) {
+      if (one.subject === "watcher" && !isEverywhere) findings.push({ ...one, subject: `watcher ${api}` });
+      else if (index === 0 && (isEverywhere || one.code !== "node-absent")) findings.push(one);
     }
   }
-  const all = [...findings.values()].sort((one, other) => other.severity - one.severity);
-  const errorCount = all.filter(({ severity }) => severity === FindingSeverity.ERROR).length;
-  return create(ListFindingsResponseSchema, { findings: all, errorCount, warningCount: all.length - errorCount });
-}
-
-function isSame(one: Finding, other: Finding): boolean {
-  return one.code === other.code && one.subject === other.subject && one.text === other.text;
+  findings.sort((one, other) => other.severity - one.severity);
+  const errorCount = findings.filter(({ severity }) => severity === FindingSeverity.ERROR).length;
+  return create(ListFindingsResponseSchema, { findings, errorCount, warningCount: findings.length - errorCount });
 }
 
 /** *Shape:* `2 Services, 4 endpoints, 2 slices, 3 nodes`; "nothing yet" before the first list. */
