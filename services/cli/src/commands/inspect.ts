@@ -154,18 +154,14 @@ export function makeInspectCommand(
   });
 }
 
-const groupHelp = {
-  get: "show what a watcher or a backend holds",
-  describe: "show everything about one object",
-} as const;
-
 /** The command `get` or `describe`. `make` returns its subcommands. */
 export function makeGroup(
-  name: keyof typeof groupHelp,
+  name: "get" | "describe",
   commands: readonly InspectCommand[],
   make: (command: InspectCommand, path: string) => Command,
 ): Command {
-  const group = new Command(name).description(groupHelp[name]);
+  const held = "show what a watcher or a backend holds";
+  const group = new Command(name).description(name === "get" ? held : "show everything about one object");
   for (const command of commands) group.addCommand(make(command, `${name} `));
   return group;
 }

@@ -8,7 +8,7 @@ import {
   VerdictSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { type OptionSpec, oneOf, parseNonEmptyText, repeatable, textOption } from "@kpng/process/options.ts";
+import { oneOf, parseNonEmptyText, repeatable, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { type InspectClient, type InspectCommand, warnUnknownNode } from "./client.ts";
 import { decisionTable } from "./endpoints.ts";
@@ -26,17 +26,6 @@ import { type Column, enumWord, enumWords, formatTable } from "./print/text.ts";
 const sourceNames: ReadonlyMap<string, SourceKind> = enumWords(SourceKindSchema);
 const protocolNames: ReadonlyMap<string, Protocol> = enumWords(ProtocolSchema);
 
-/** Settings of the service proxy on the node, as options. */
-const settingOptions: readonly OptionSpec[] = [
-  repeatable(
-    "--cluster-cidr <cidrs>",
-    "pod CIDRs of the cluster, as the node's proxy has them (default: those of all Nodes)",
-  ),
-  { flags: "--masquerade-all", description: "the node's proxy masquerades all traffic to cluster IPs" },
-  repeatable("--nodeport-addresses <cidrs>", "addresses on which the node's proxy serves node ports (default: all)"),
-];
-
-/** `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints. */
 export const explainCommand: InspectCommand = {
   name: "explain",
   description: "what a node does with a packet, and why",
@@ -54,7 +43,12 @@ export const explainCommand: InspectCommand = {
       description: "tcp, udp or sctp (default: the protocol of the port)",
       parse: (text) => oneOf([...protocolNames.keys()])(text.toUpperCase()),
     },
-    ...settingOptions,
+    repeatable(
+      "--cluster-cidr <cidrs>",
+      "pod CIDRs of the cluster, as the node's proxy has them (default: those of all Nodes)",
+    ),
+    { flags: "--masquerade-all", description: "the node's proxy masquerades all traffic to cluster IPs" },
+    repeatable("--nodeport-addresses <cidrs>", "addresses on which the node's proxy serves node ports (default: all)"),
     ...outputOptions,
   ],
   remoteOptions: [proxyNameOption],
@@ -69,12 +63,11 @@ Examples:
   COMMAND --node n1 --from outside 192.0.2.1:30080 -o json
 `,
   run: async ({ client, words: [argument = ""], options }) => {
-    if (options.node === undefined)
-      throw new ProcessError(
-        "BAD_OPTION",
-        "--node is required: the node that the packet reaches\n" +
-          "Hint: kpng explain --node NODE NAMESPACE/NAME is about a packet; kpng get services -o json has all fields",
-      );
+    if (options.node === undefined) {
+      const hint =
+        "kpng explain --node NODE NAMESPACE/NAME is about a packet; kpng get services -o json has all fields";
+      throw new ProcessError("BAD_OPTION", `--node is required: the node that the packet reaches\nHint: ${hint}`);
+    }
     const from = String(options.from);
     const sourceKind = sourceNames.get(from);
     const given = protocolNames.get(String(options.protocol));
@@ -97,23 +90,15 @@ Examples:
   },
 };
 
-interface Destination {
-  readonly destination: string;
-  /** 0 for the only port of the Service. */
-  readonly port: number;
-  /** UNSPECIFIED for the protocol of the Service's port. */
-  readonly protocol: Protocol;
-}
-
 /**
  * Parses `address:port`, `[IPv6]:port` or `[namespace/]name[:port]`; the name of a port is looked up in the Service, and
- * determines the protocol. `given` is the protocol of `--protocol`. Errors: BAD_OPTION.
+ * determines the protocol. Port 0 is the only port of the Service. Errors: BAD_OPTION.
  */
 async function findDestination(
   client: InspectClient,
   text: string,
   given: Protocol = Protocol.UNSPECIFIED,
-): Promise<Destination> {
+): Promise<{ readonly destination: string; readonly port: number; readonly protocol: Protocol }> {
   const [, namespace = "default", name, portName = "0"] =
     /^(?:([^/:]+)\/)?([a-z][a-z0-9-]*)(?::([a-z0-9-]+))?$/.exec(text) ?? [];
   if (name === undefined) {

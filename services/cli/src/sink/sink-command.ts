@@ -1,5 +1,6 @@
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import type { AnswerPage } from "@kpng/process/health/status-server.ts";
-import { addOptions, logLevelOption, type OptionSpec, statusServerOptions } from "@kpng/process/options.ts";
+import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { reportsByExitStatus } from "@kpng/process/run/run-process.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { KubeConnection } from "@kpng/source/kube/connection.ts";
@@ -8,15 +9,7 @@ import { Command } from "commander";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
 /** A command that runs until it is stopped, with the options of the status server and of the log. */
-interface RunCommand {
-  readonly name: string;
-  readonly aliases?: readonly string[] | undefined;
-  readonly description: string;
-  readonly options: readonly OptionSpec[];
-  readonly examples: string;
-  /** True if the exit status of a run with these options is its result; see `BackendCommand`. */
-  readonly exitStatusIsResult?: ((options: Options) => boolean) | undefined;
-}
+type RunCommand = Omit<BackendCommand, "makeTask">;
 
 /**
  * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local`, and
@@ -34,7 +27,7 @@ export interface SinkContext extends CommandContext {
 }
 
 /** Names a backend and its aliases as sinks: `json` becomes `to-json`. */
-export function toName<T extends Pick<RunCommand, "name" | "aliases">>(backend: T): T {
+export function toName<T extends RunCommand>(backend: T): T {
   return { ...backend, name: `to-${backend.name}`, aliases: backend.aliases?.map((alias) => `to-${alias}`) };
 }
 
