@@ -41,13 +41,7 @@ export function makeCertificates(): Command {
 Examples:
   kpng certificates serving --name 10.0.0.11 --name watcher.example
 
-  # for deploy/kubernetes, with the addresses of the nodes that run watchers
-  nodes=$(kubectl get nodes -l node-role.kubernetes.io/kpng-watcher -o \\
-    jsonpath='{.items[*].status.addresses[?(@.type=="InternalIP")].address}')
-  kpng certificates serving --name "$nodes"
-  kubectl create secret tls kpng-watcher-tls -n kube-system \\
-    --key kpng-certificates/serving.key --cert kpng-certificates/serving.crt
-  kubectl create configmap kpng-ca -n kube-system --from-file kpng-certificates/ca.crt
+docs/install.md has the commands for a cluster.
 `,
     )
     .action((options: Options) => withPlainErrors(() => issueServing(options)));

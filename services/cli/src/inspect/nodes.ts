@@ -102,12 +102,9 @@ export const describeNodeCommand: InspectCommand = {
     if (node === undefined) throw notFound("node", name, {});
     const subscribers = await readPages(client.listSubscribers, { node: name }, (page) => page.subscribers);
     const endpoints = await readPages(client.listEndpoints, { node: name }, (page) => page.endpoints);
-    const text = [
-      formatRow(nodeTable.columns, node),
-      formatSection("Streams", subscriberTable.columns, subscribers),
-      formatSection("Endpoints", endpointTable.columns, endpoints),
-    ];
-    process.stdout.write(terminalText(text.join("")));
+    const streamsText = formatSection("Streams", subscriberTable.columns, subscribers);
+    const endpointsText = formatSection("Endpoints", endpointTable.columns, endpoints);
+    process.stdout.write(terminalText(formatRow(nodeTable.columns, node) + streamsText + endpointsText));
   },
 };
 
@@ -120,14 +117,8 @@ export const nodesCommand = listCommand({
   options: [stateOption, labelSelectorOption],
   examples: `
 Examples:
-  # which nodes have not applied revision 1234?
-  COMMAND -o json | jq -r '.items[] | select(.appliedRevision < 1234).name'
-
   # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
-
-  # the nodes of a zone
-  COMMAND -l topology.kubernetes.io/zone=za
 
   # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
   COMMAND --state unknown

@@ -9,21 +9,16 @@ import type { SourceCommand } from "./source-command.ts";
 export const sourceCommand: SourceCommand = {
   name: "simulate",
   options: [
-    countOption("--services", "number of Services", 100, 1, 1_000_000),
-    countOption("--endpoints", "number of endpoints of each Service", 10, 0, 10_000),
-    countOption("--nodes", "number of nodes, named node-0, node-1, …, in three zones", 10, 1, 200_000),
+    countOption("--services <count>", "number of Services", 100, 1, 1_000_000),
+    countOption("--endpoints <count>", "number of endpoints of each Service", 10, 0, 10_000),
+    countOption("--nodes <count>", "number of nodes, named node-0, node-1, …, in three zones", 10, 1, 200_000),
     {
       flags: "--changes <rate>",
       description: "changes per second, e.g. 50/s, or 0: readiness of an endpoint, rollouts, deletions and creations",
       default: 1,
       parse: parseRate,
     },
-    {
-      flags: "--seed <number>",
-      description: "the same seed leads to the same changes in the same order",
-      default: 1,
-      parse: parseWholeNumber("--seed", 0, 2 ** 31 - 1),
-    },
+    countOption("--seed <number>", "the same seed leads to the same changes in the same order", 1, 0, 2 ** 31 - 1),
     {
       flags: "--fault <name>",
       description: `what goes wrong, 20 s after the start and after the last time: ${Object.keys(clusterFaults).join(" or ")}`,
@@ -58,8 +53,8 @@ Examples:
     }),
 };
 
-function countOption(name: string, description: string, standard: number, min: number, max: number): OptionSpec {
-  return { flags: `${name} <count>`, description, default: standard, parse: parseWholeNumber(name, min, max) };
+function countOption(flags: string, description: string, standard: number, min: number, max: number): OptionSpec {
+  return { flags, description, default: standard, parse: parseWholeNumber(flags.replace(/ .*/, ""), min, max) };
 }
 
 function parseRate(text: string): number {
