@@ -1,6 +1,5 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
@@ -8,8 +7,7 @@ import { network } from "@kpng/laboratory/one-node.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
 import { writeManifests } from "../demo/manifests.ts";
-import { Print } from "../demo/print.ts";
-import { runWalkthrough } from "../demo/walkthrough.ts";
+import { kpngMain, print, runWalkthrough } from "../demo/walkthrough.ts";
 
 const examples = `
 Needs the commands ip, nsenter and setpriv, and a kernel that permits network namespaces, to root or to every user. This
@@ -27,45 +25,35 @@ Exit code 1 if no packets could be sent, 130 after an interruption.
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo").addHelpText("after", examples).action(async () => {
     const startMs = performance.now();
-    const print = new Print();
-    print.line("demo: manifests, a watcher, and a node whose rules kpng-nft makes; all in network namespaces");
+    print("demo: manifests, a watcher, and a node whose rules kpng-nft makes; all in network namespaces");
     const opened = await openLaboratory();
     if (opened.kind === "unavailable") {
-      print.line(`Cannot send packets here: ${opened.reason}`);
-      print.line("The rules that the node would get:\n");
-      await printRules(signal);
+      print(`Cannot send packets here: ${opened.reason}\nThe rules that the node would get:\n`);
+      printRules();
       process.exitCode = 1;
       return;
     }
-    const { laboratory } = opened;
+    const walkthrough = runWalkthrough(opened.laboratory);
     try {
-      const walkthrough = runWalkthrough(laboratory, print);
       await Promise.race([walkthrough, aborted(signal)]);
       if (signal.aborted) {
         // The current step fails when the laboratory closes.
         walkthrough.catch(() => undefined);
         process.exitCode = 130;
-      } else {
-        const seconds = ((performance.now() - startMs) / 1_000).toFixed(1);
-        print.line(`\nDone in ${seconds} s; everything is removed again.`);
-      }
+      } else print(`\nDone in ${((performance.now() - startMs) / 1_000).toFixed(1)} s; everything is removed again.`);
     } finally {
-      await laboratory.close();
+      await opened.laboratory.close();
     }
   });
 }
 
 /** Prints the rules of the demo's node, as `kpng file … to-local to-nft --dry-run` does. */
-async function printRules(signal: AbortSignal): Promise<void> {
-  const folder = await mkdtemp(join(tmpdir(), "kpng-demo-"));
-  try {
-    const manifests = join(folder, "manifests");
-    await writeManifests(manifests, network.pods);
-    const backend = ["to-local", "to-nft", "--dry-run", "--once", "--node-name", network.node.name];
-    const command = [process.argv[1] ?? "", "file", "-i", manifests, ...backend, "--log-level", "error"];
-    const child = spawn(process.execPath, command, { stdio: ["ignore", "inherit", "inherit"], signal });
-    await once(child, "exit");
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+function printRules(): void {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-demo-"));
+  const manifests = join(folder, "manifests");
+  writeManifests(manifests, network.pods);
+  const backend = ["to-local", "to-nft", "--dry-run", "--once", "--node-name", network.node.name];
+  const command = [kpngMain, "file", "-i", manifests, ...backend, "--log-level", "error"];
+  spawnSync(process.execPath, command, { stdio: ["ignore", "inherit", "inherit"] });
+  rmSync(folder, { recursive: true });
 }

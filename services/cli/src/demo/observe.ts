@@ -16,19 +16,19 @@ export interface Observation {
 const limitMs = 20_000;
 
 /**
- * Sends a packet to an address every 5 ms, TCP and UDP in turn, until `isEnough` accepts the observations so far, and
- * returns these in the order of sending.
+ * Sends a packet to an address every 5 ms, TCP and UDP in turn, until `find` returns a result from the observations so
+ * far, which are in the order of sending.
  *
  * It does not wait for one answer before it sends the next packet: a lost packet would delay the following ones.
- * Errors: not enough after 20 s, with the last answer; the client ended.
+ * Errors: no result after 20 s, with the last answer; the client ended.
  */
-export async function observe(
+export async function observe<T>(
   client: AgentClient,
   address: string,
-  isEnough: (observations: readonly Observation[]) => boolean,
-): Promise<readonly Observation[]> {
+  find: (observations: readonly Observation[]) => T | undefined,
+): Promise<T> {
   const start = performance.now();
-  const observations: (Observation | undefined)[] = [];
+  const observations: Observation[] = [];
   let failure: unknown;
   for (let index = 0; ; index += 1) {
     const sentAtMs = performance.now();
@@ -43,8 +43,10 @@ export async function observe(
     );
     await sleep(5);
     if (failure !== undefined) throw failure;
-    const known = observations.filter((observation) => observation !== undefined);
-    if (isEnough(known)) return known;
+    // Without the packets that are not answered yet.
+    const known = observations.filter(() => true);
+    const result = find(known);
+    if (result !== undefined) return result;
     if (performance.now() - start > limitMs) {
       const last = JSON.stringify(known.at(-1)?.answer ?? "none");
       throw new Error(`${address}: no expected answer within ${limitMs} ms; last answer: ${last}`);
@@ -53,11 +55,8 @@ export async function observe(
 }
 
 /** Sends packets to an address until one of `hosts` answers, and returns that observation. */
-export async function firstAnswer(client: AgentClient, address: string, hosts: readonly Host[]): Promise<Observation> {
-  const isExpected = ({ answer }: Observation) => hosts.some((host) => isFrom(answer, host));
-  const first = (await observe(client, address, (known) => known.some(isExpected))).find(isExpected);
-  if (first === undefined) throw new Error(`${address}: no answer among the observations`);
-  return first;
+export function firstAnswer(client: AgentClient, address: string, hosts: readonly Host[]): Promise<Observation> {
+  return observe(client, address, (known) => known.find(({ answer }) => hosts.some((host) => isFrom(answer, host))));
 }
 
 /** True if this host gave the answer. */

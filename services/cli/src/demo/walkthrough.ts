@@ -1,12 +1,14 @@
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
+import { styleText } from "node:util";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { waitForSocket } from "@kpng/laboratory/laboratory.ts";
+import { type Laboratory, waitForSocket } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, network, podA, podB } from "@kpng/laboratory/one-node.ts";
 import { families, servicePorts, writeManifests, writeService, writeSlice } from "./manifests.ts";
 import { elapsed, firstAnswer, isFrom, type Observation, observe } from "./observe.ts";
-import type { Print } from "./print.ts";
+
+/** The file that this process runs: the sources or the bundle. */
+export const kpngMain = process.argv[1] ?? "";
 
 const { client: outside, node, pods } = network;
 
@@ -15,32 +17,45 @@ const { client: outside, node, pods } = network;
  *
  * Errors: a step that did not go as expected, with the output of the processes. They end with the laboratory.
  */
-export async function runWalkthrough(laboratory: Laboratory, print: Print): Promise<void> {
+export async function runWalkthrough(laboratory: Laboratory): Promise<void> {
   const running: Running[] = [];
   try {
-    const client = await showNetwork(laboratory, print);
+    const client = await showNetwork(laboratory);
     const manifests = join(laboratory.folder, "manifests");
-    await writeManifests(manifests, pods);
-    await startProcesses(laboratory, print, running);
-    await showPackets(client, print);
-    await removePod(client, print, manifests);
-    await replacePod(client, print, manifests);
-    await moveAddresses(client, print, manifests);
-    await showRules(laboratory, print);
+    writeManifests(manifests, pods);
+    await startProcesses(laboratory, manifests, running);
+    await showPackets(client);
+    await removePod(client, manifests);
+    await replacePod(client, manifests);
+    await moveAddresses(client, manifests);
+    await showRules(laboratory);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    const outputs = running.map(({ shown, output }) => `${shown}\n${output()}`).join("\n");
+    const outputs = running.map(({ shown, output }) => `${shown}\n${output}`).join("\n");
     throw new Error(`${reason}\n${outputs}`.trim(), { cause });
   }
 }
 
-async function showNetwork(laboratory: Laboratory, print: Print): Promise<AgentClient> {
+export function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}
+
+function printStep(number: number, name: string, text: string): void {
+  print(`${styleText("dim", ` ${number}`)}  ${styleText("bold", name.padEnd(10))}${text}`);
+}
+
+/** Prints a detail of the step, or in green a measurement or an outcome. */
+function printLine(text: string, style: "dim" | "green"): void {
+  print(" ".repeat(14) + styleText(style, text));
+}
+
+async function showNetwork(laboratory: Laboratory): Promise<AgentClient> {
   await buildNetwork(laboratory, network);
   const ports = servicePorts.map(({ targetPort }) => targetPort);
   await Promise.all(pods.map(({ name, v4, v6 }) => AgentClient.start(laboratory, name, ports, [v4, v6])));
   const links = pods.map(({ name, v4 }) => `${name} ${v4}`).join(", ");
-  print.step("network", `client ${outside.v4} ── node ${node.name} ── ${links}`);
-  print.detail("the same over IPv6, all in namespaces: this machine's network is not touched");
+  printStep(1, "network", `client ${outside.v4} ── node ${node.name} ── ${links}`);
+  printLine("the same over IPv6, all in namespaces: this machine's network is not touched", "dim");
   return AgentClient.start(laboratory, outside.name);
 }
 
@@ -50,57 +65,46 @@ interface Running {
   /** The command as a person would type it. */
   readonly shown: string;
   /** Standard output and standard error so far. */
-  readonly output: () => string;
+  output: string;
 }
 
 /** Starts watcher and backend as processes of their own. They share only a unix socket; the watcher has no network. */
-async function startProcesses(laboratory: Laboratory, print: Print, running: Running[]): Promise<void> {
-  const start = (name: string, words: readonly string[]): Running => {
-    const child = laboratory.start(name, [process.execPath, process.argv[1] ?? "", ...words]);
-    let output = "";
+async function startProcesses(laboratory: Laboratory, manifests: string, running: Running[]): Promise<void> {
+  const start = (name: string, ...words: readonly string[]): Running => {
+    const child = laboratory.start(name, [process.execPath, kpngMain, ...words]);
+    const one = { child, shown: `kpng ${words.join(" ")}`.replaceAll(`${laboratory.folder}/`, ""), output: "" };
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding("utf8").on("data", (text: string) => {
-        output += text;
+        one.output += text;
       });
     }
-    const shown = ["kpng", ...words].join(" ").replaceAll(`${laboratory.folder}/`, "");
-    const one = { child, shown, output: () => output };
     running.push(one);
     return one;
   };
-  const [manifests, socket] = [join(laboratory.folder, "manifests"), join(laboratory.folder, "proxy.sock")];
+  const socket = join(laboratory.folder, "proxy.sock");
   await laboratory.add("watcher");
-  const watcher = start("watcher", ["file", "-i", manifests, "to-api", "--listen", `unix://${socket}`]);
+  const watcher = start("watcher", "file", "-i", manifests, "to-api", "--listen", `unix://${socket}`);
   await waitForSocket(watcher.child, socket);
   const externals = families.map(({ external }) => external).join(" and ");
-  print.step("watch", `manifests in a folder: a Service with the external IPs ${externals}`);
-  print.detail(watcher.shown);
-  const api = [
-    "--api",
-    `unix://${socket}`,
-    "--node-name",
-    node.name,
-    "--state-dir",
-    "none",
-    "--inspect-socket",
-    join(laboratory.folder, "inspect.sock"),
-  ];
-  const backend = start(node.name, ["local", "to-nft", ...api]);
-  print.step("backend", `on node ${node.name}: it receives what the node needs, and makes rules of nftables`);
-  print.detail(backend.shown);
+  printStep(2, "watch", `manifests in a folder: a Service with the external IPs ${externals}`);
+  printLine(watcher.shown, "dim");
+  const connection = ["--api", `unix://${socket}`, "--node-name", node.name];
+  const more = ["--state-dir", "none", "--inspect-socket", join(laboratory.folder, "inspect.sock")];
+  const backend = start(node.name, "local", "to-nft", ...connection, ...more);
+  printStep(3, "backend", `on node ${node.name}: it receives what the node needs, and makes rules of nftables`);
+  printLine(backend.shown, "dim");
 }
 
-async function showPackets(client: AgentClient, print: Print): Promise<void> {
+async function showPackets(client: AgentClient): Promise<void> {
   const startMs = performance.now();
-  const firsts = [];
-  for (const { external } of families) firsts.push(await firstAnswer(client, external, pods));
-  const ready = firsts.map((first) => elapsed(startMs, first)).at(-1);
-  print.step("packets", `from the client; both addresses answered ${ready} after the backend started`);
+  let ready = "";
+  for (const { external } of families) ready = elapsed(startMs, await firstAnswer(client, external, pods));
+  printStep(4, "packets", `from the client; both addresses answered ${ready} after the backend started`);
   for (const { external } of families) {
     for (const { protocol, port } of servicePorts) {
       const names = await askTimes(client, protocol === "TCP" ? "tcp" : "udp", external, port);
       const counts = pods.map(({ name }) => `${name} answers ${names.filter((other) => other === name).length}`);
-      print.result(`${external}  ${protocol} port ${port}: ${counts.join(", ")}`);
+      printLine(`${external}  ${protocol} port ${port}: ${counts.join(", ")}`, "green");
     }
   }
 }
@@ -121,15 +125,15 @@ async function askTimes(
 }
 
 /** Removes one pod from the EndpointSlices and shows the last packet that it got. */
-async function removePod(client: AgentClient, print: Print, manifests: string): Promise<void> {
-  print.step("change", `${podA.name} is removed from the EndpointSlice`);
+async function removePod(client: AgentClient, manifests: string): Promise<void> {
+  printStep(5, "change", `${podA.name} is removed from the EndpointSlice`);
   for (const family of families) {
-    const changedAtMs = await writeSlice(manifests, family, [podB]);
-    const known = await observe(client, family.external, areLast16FromB);
+    const changedAtMs = writeSlice(manifests, family, [podB]);
+    const known = await observe(client, family.external, (all) => (areLast16FromB(all) ? all : undefined));
     const last = known.findLast(({ answer }) => isFrom(answer, podA));
     const isAfter = last !== undefined && last.sentAtMs > changedAtMs;
     const when = isAfter ? `last packet to ${podA.name} ${elapsed(changedAtMs, last)}` : `no packet to ${podA.name}`;
-    print.result(`${family.external}: ${when} after the file changed, then all to ${podB.name}`);
+    printLine(`${family.external}: ${when} after the file changed, then all to ${podB.name}`, "green");
   }
 }
 
@@ -143,39 +147,36 @@ function areLast16FromB(observations: readonly Observation[]): boolean {
 }
 
 /** Replaces one pod by the other, so that the first answer of the new one shows when the change took effect. */
-async function replacePod(client: AgentClient, print: Print, manifests: string): Promise<void> {
-  print.step("change", `${podA.name} replaces ${podB.name} in the EndpointSlice`);
+async function replacePod(client: AgentClient, manifests: string): Promise<void> {
+  printStep(6, "change", `${podA.name} replaces ${podB.name} in the EndpointSlice`);
   for (const family of families) {
-    const changedAtMs = await writeSlice(manifests, family, [podA]);
-    const first = await firstAnswer(client, family.external, [podA]);
-    print.result(
-      `${family.external}: first packet to ${podA.name} ${elapsed(changedAtMs, first)} after the file changed`,
-    );
+    const changedAtMs = writeSlice(manifests, family, [podA]);
+    const when = elapsed(changedAtMs, await firstAnswer(client, family.external, [podA]));
+    printLine(`${family.external}: first packet to ${podA.name} ${when} after the file changed`, "green");
   }
 }
 
 /** Gives the Service new addresses, and shows that they answer and the old ones no longer do. */
-async function moveAddresses(client: AgentClient, print: Print, manifests: string): Promise<void> {
-  print.step("change", "the Service gets new external IPs");
-  const changedAtMs = await writeService(
-    manifests,
-    families.map(({ moved }) => moved),
-  );
+async function moveAddresses(client: AgentClient, manifests: string): Promise<void> {
+  printStep(7, "change", "the Service gets new external IPs");
+  const movedIPs = families.map(({ moved }) => moved);
+  const changedAtMs = writeService(manifests, movedIPs);
   // Both families at once: the second measurement would otherwise include the first wait.
-  const firsts = await Promise.all(families.map(({ moved }) => firstAnswer(client, moved, [podA])));
+  const times = await Promise.all(
+    movedIPs.map(async (moved) => elapsed(changedAtMs, await firstAnswer(client, moved, [podA]))),
+  );
   for (const [index, { external, moved }] of families.entries()) {
     const old = await client.askOnce({ protocol: "tcp", address: external, port: 80, timeoutMs: 300 });
     if (old.kind === "answer") throw new Error(`${external} still answers, from ${old.name}`);
-    const first = firsts[index];
-    const when = first === undefined ? "" : elapsed(changedAtMs, first);
-    print.result(`${moved}: first packet answered ${when} after the file changed; ${external} no longer answers`);
+    const text = `${moved}: first packet answered ${times[index]} after the file changed`;
+    printLine(`${text}; ${external} no longer answers`, "green");
   }
 }
 
-async function showRules(laboratory: Laboratory, print: Print): Promise<void> {
-  const socket = join(laboratory.folder, "inspect.sock");
-  print.step("rules", `the rules of the Service's IPv4 addresses on node ${node.name}`);
-  const command = [process.execPath, process.argv[1] ?? "", "get", "rules", "v4", "--service", "default/web"];
-  const rules = await laboratory.run(node.name, [...command, "--api", `unix://${socket}`]);
-  for (const line of rules.trimEnd().split("\n")) print.detail(line);
+async function showRules(laboratory: Laboratory): Promise<void> {
+  printStep(8, "rules", `the rules of the Service's IPv4 addresses on node ${node.name}`);
+  const api = ["--api", `unix://${join(laboratory.folder, "inspect.sock")}`];
+  const command = [process.execPath, kpngMain, "get", "rules", "v4", "--service", "default/web", ...api];
+  const rules = await laboratory.run(node.name, command);
+  for (const line of rules.trimEnd().split("\n")) printLine(line, "dim");
 }
