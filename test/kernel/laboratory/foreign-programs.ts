@@ -76,8 +76,8 @@ function codeOf({ denies }: ForeignProgram): Buffer {
 }
 
 function attach({ program, place, pin }: Extract<Request, { kind: "attach" }>, attachType: number): void {
-  const kind = { name: "foreign", type: 18, attachType };
-  const { descriptor } = loadProgram({ code: codeOf(program), references: [] }, kind, new Map());
+  const foreign = { code: codeOf(program), references: [] };
+  const { descriptor } = loadProgram(foreign, { name: "foreign", attachType }, new Map());
   const folder = openSync(place.cgroup, "r");
   if (place.how === "link") {
     const attribute = makeAttribute(48, [0, descriptor], [4, folder], [8, attachType]);
@@ -97,8 +97,8 @@ function list(target: number, attachType: number): readonly string[] {
   requireBpf("query", commands.query, query);
   return Array.from({ length: query.readUInt32LE(24) }, (_, index) => {
     const opened = bpf(commands.openProgram, makeAttribute(12, [0, ids.readUInt32LE(index * 4)]));
-    if (opened.kind === "failed") return "(gone)";
-    const info = readInfo("program", opened.value, Buffer.alloc(80));
+    if (opened < 0) return "(gone)";
+    const info = readInfo("program", opened, Buffer.alloc(80));
     return info.toString("latin1", 64, info.indexOf(0, 64));
   });
 }

@@ -1,15 +1,4 @@
-import {
-  BackendEbpfError,
-  type BpfResult,
-  bpf,
-  closeDescriptor,
-  describeErrno,
-  makeAttribute,
-  mapMemory,
-  readInfo,
-  requireBpf,
-  setField,
-} from "./system-call.ts";
+import { bpf, checkResult, closeDescriptor, makeAttribute, mapMemory, requireBpf } from "./system-call.ts";
 
 /** Map types. Source: `enum bpf_map_type`. */
 export const mapTypes = {
@@ -50,8 +39,7 @@ const commands = {
   updateBatch: 26,
 };
 const errnoNoEntry = 2;
-const errnoNoSpace = 28;
-/** Number of elements read by one system call; more if a hash bucket has more. */
+/** Number of elements read by one system call: more than a hash bucket has, which one call must be able to return. */
 const batchSize = 4_096;
 
 /** A BPF map: a table in the kernel that BPF programs read and this process writes. */
@@ -63,21 +51,11 @@ export class BpfMap {
    * visible to programs.
    */
   readonly memory: Buffer;
-  // The arguments of all calls are allocated once, so that their addresses never change.
-  readonly #key: Buffer;
-  readonly #value: Buffer;
-  readonly #attribute: Buffer;
-  /** The argument for deletions. It contains no value, because the kernel would reject one. */
-  readonly #deletion: Buffer;
 
   constructor(layout: MapLayout, descriptor: number) {
-    const { keyBytes, valueBytes, maxEntries, flags } = layout;
+    const { valueBytes, maxEntries, flags } = layout;
     this.layout = layout;
     this.descriptor = descriptor;
-    this.#key = Buffer.alloc(keyBytes);
-    this.#value = Buffer.alloc(valueBytes);
-    this.#attribute = makeAttribute(32, [0, descriptor], [8, this.#key], [16, this.#value]);
-    this.#deletion = makeAttribute(32, [0, descriptor], [8, this.#key]);
     const isMapped = (flags & mapFlags.mappable) !== 0;
     this.memory = isMapped ? mapMemory(descriptor, maxEntries * Math.ceil(valueBytes / 8) * 8) : Buffer.alloc(0);
   }
@@ -86,35 +64,25 @@ export class BpfMap {
    * Makes a map. If it is an array of maps, `inner` is a map with the same layout as its elements. Errors: BPF_FAILED.
    */
   static create(layout: MapLayout, inner = 0): BpfMap {
-    const { name, type, valueBytes } = layout;
-    const btf = type === mapTypes.socketStorage ? loadIntegerTypes(valueBytes / 4) : undefined;
+    const { name, type, keyBytes, valueBytes, maxEntries, flags } = layout;
+    const shape = [type, keyBytes, valueBytes, maxEntries, flags, inner].map((value, at) => [at * 4, value] as const);
+    const isStorage = type === mapTypes.socketStorage;
+    const btf = isStorage ? loadIntegerTypes(valueBytes / 4) : 0;
     // The type description, and the numbers of the types of key and value in it.
-    const types =
-      btf === undefined
-        ? []
-        : ([
-            [48, btf],
-            [52, 1],
-            [56, 2],
-          ] as const);
-    const attribute = makeAttribute(72, ...shapeOf(layout, 0), [20, inner], ...types);
+    const types = isStorage ? ([btf, 1, 2] as const).map((value, at) => [48 + at * 4, value] as const) : [];
+    const attribute = makeAttribute(72, ...shape, ...types);
     attribute.write(name.slice(0, 15), 28, "latin1");
     try {
       return new BpfMap(layout, requireBpf(`map ${name} cannot be created`, commands.create, attribute));
     } finally {
-      if (btf !== undefined) closeDescriptor(btf);
+      if (isStorage) closeDescriptor(btf);
     }
   }
 
-  /** Opens the map that is pinned at a path; undefined if there is none, or if it has a different layout. */
+  /** Opens the map with this layout that is pinned at a path; undefined if there is none. Errors: BPF_FAILED. */
   static open(layout: MapLayout, path: string): BpfMap | undefined {
     const descriptor = openPinned(path);
-    if (descriptor === undefined) return undefined;
-    const info = readInfo(`map ${layout.name}`, descriptor, Buffer.alloc(88));
-    const shape = [[0, layout.type] as const, ...shapeOf(layout, 4).slice(1)];
-    if (shape.every(([at, value]) => info.readUInt32LE(at) === value)) return new BpfMap(layout, descriptor);
-    closeDescriptor(descriptor);
-    return undefined;
+    return descriptor === undefined ? undefined : new BpfMap(layout, descriptor);
   }
 
   /** Pins the map, so that it outlives this process and exists until the file is removed. Errors: BPF_FAILED. */
@@ -124,10 +92,8 @@ export class BpfMap {
 
   /** Writes an element. A number is written as a value of 4 bytes. Errors: BPF_FAILED. */
   set(key: MapKey, value: Buffer | number): void {
-    this.#putKey(key);
-    if (typeof value === "number") this.#value.writeUInt32LE(value);
-    else value.copy(this.#value);
-    this.#expectWritten(bpf(commands.update, this.#attribute));
+    const attribute = makeAttribute(32, [0, this.descriptor], [8, bytesOf(key)], [16, bytesOf(value)]);
+    requireBpf(this.#writing(), commands.update, attribute);
   }
 
   /**
@@ -136,48 +102,40 @@ export class BpfMap {
    */
   setAll(keys: readonly string[], values: readonly number[]): void {
     if (keys.length === 0) return;
-    const bytes = [Buffer.from(keys.join(""), "latin1"), Buffer.from(Uint32Array.from(values).buffer)] as const;
+    const bytes = [bytesOf(keys.join("")), Buffer.from(Uint32Array.from(values).buffer)] as const;
     const attribute = makeAttribute(56, [16, bytes[0]], [24, bytes[1]], [32, keys.length], [36, this.descriptor]);
-    this.#expectWritten(bpf(commands.updateBatch, attribute));
+    requireBpf(this.#writing(), commands.updateBatch, attribute);
   }
 
-  /** Returns an element; undefined if there is none. Errors: BPF_FAILED. */
-  get(key: MapKey): Buffer | undefined {
-    this.#putKey(key);
-    return this.#expectPresent(commands.lookup, this.#attribute) ? Buffer.from(this.#value) : undefined;
+  /** Returns an element of an array. Errors: BPF_FAILED. */
+  get(index: number): Buffer {
+    const value = Buffer.alloc(this.layout.valueBytes);
+    const attribute = makeAttribute(32, [0, this.descriptor], [8, bytesOf(index)], [16, value]);
+    requireBpf(`map ${this.layout.name}`, commands.lookup, attribute);
+    return value;
   }
 
-  /** Deletes an element. Returns false if there was none. Errors: BPF_FAILED. */
-  delete(key: MapKey): boolean {
-    this.#putKey(key);
-    return this.#expectPresent(commands.delete, this.#deletion);
+  /** Deletes an element, if it is there. Errors: BPF_FAILED. */
+  delete(key: MapKey): void {
+    const result = bpf(commands.delete, makeAttribute(32, [0, this.descriptor], [8, bytesOf(key)]));
+    if (result !== -errnoNoEntry) checkResult(`map ${this.layout.name}`, result);
   }
 
   /**
    * Returns all elements of a hash. Elements that change in the meantime may be missing. Errors: BPF_FAILED.
    */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
-    const { keyBytes, valueBytes, maxEntries, name } = this.layout;
+    const { keyBytes, valueBytes, name } = this.layout;
     const elements: (readonly [Buffer, Buffer])[] = [];
     const position = Buffer.alloc(Math.max(keyBytes, 8));
-    let size = batchSize;
-    let isFirst = true;
-    for (;;) {
-      const keys = Buffer.alloc(size * keyBytes);
-      const values = Buffer.alloc(size * valueBytes);
-      const attribute = makeAttribute(56, [8, position], [16, keys], [24, values], [32, size], [36, this.descriptor]);
-      if (!isFirst) setField(attribute, 0, position);
+    for (let isFirst = true; ; isFirst = false) {
+      const [keys, values] = [Buffer.alloc(batchSize * keyBytes), Buffer.alloc(batchSize * valueBytes)];
+      const start = isFirst ? [] : [[0, position] as const];
+      const [to, size] = [[16, keys] as const, [32, batchSize] as const];
+      const attribute = makeAttribute(56, ...start, [8, position], to, [24, values], size, [36, this.descriptor]);
       const result = bpf(commands.lookupBatch, attribute);
-      if (result.kind === "failed" && result.errno === errnoNoSpace && size < maxEntries * 2) {
-        // The next bucket has more elements than fit; the position has not changed, so try again with more room.
-        size *= 2;
-        continue;
-      }
-      const isEnd = result.kind === "failed" && result.errno === errnoNoEntry;
-      if (result.kind === "failed" && !isEnd) {
-        throw new BackendEbpfError("BPF_FAILED", `map ${name} cannot be read: ${describeErrno(result.errno)}`);
-      }
-      isFirst = false;
+      const isEnd = result === -errnoNoEntry;
+      if (!isEnd) checkResult(`map ${name} cannot be read`, result);
       const count = attribute.readUInt32LE(32);
       for (let at = 0; at < count; at++) {
         const [key, value] = [at * keyBytes, at * valueBytes];
@@ -191,45 +149,21 @@ export class BpfMap {
     closeDescriptor(this.descriptor);
   }
 
-  #expectWritten(result: BpfResult): void {
-    if (result.kind === "done") return;
+  #writing(): string {
     const { name, maxEntries } = this.layout;
-    throw new BackendEbpfError(
-      "BPF_FAILED",
-      `map ${name} (at most ${maxEntries} elements) cannot be written: ${describeErrno(result.errno)}`,
-    );
-  }
-
-  #putKey(key: MapKey): void {
-    if (typeof key === "string") this.#key.write(key, "latin1");
-    else if (typeof key === "number") this.#key.writeUInt32LE(key);
-    else key.copy(this.#key);
-  }
-
-  #expectPresent(command: number, attribute: Buffer): boolean {
-    const result = bpf(command, attribute);
-    if (result.kind === "done") return true;
-    if (result.errno === errnoNoEntry) return false;
-    throw new BackendEbpfError("BPF_FAILED", `map ${this.layout.name}: ${describeErrno(result.errno)}`);
+    return `map ${name} (at most ${maxEntries} elements) cannot be written`;
   }
 }
 
-/**
- * Returns the fields of a layout, each with its offset in the argument for making a map. In the kernel's description of
- * a map, all fields except the first come `later` bytes further on.
- */
-function shapeOf({ type, keyBytes, valueBytes, maxEntries, flags }: MapLayout, later: number) {
-  const fields = [type, keyBytes, valueBytes, maxEntries, flags];
-  return fields.map((value, index) => [index * 4 + later, value] as const);
+function bytesOf(content: MapKey): Buffer {
+  if (typeof content === "string") return Buffer.from(content, "latin1");
+  return typeof content === "number" ? Buffer.from(Uint32Array.of(content).buffer) : content;
 }
 
 /** Opens the object that is pinned at a path; undefined if there is none. Errors: BPF_FAILED. */
 export function openPinned(path: string): number | undefined {
-  const name = Buffer.from(`${path}\0`);
-  const result = bpf(commands.get, makeAttribute(24, [0, name]));
-  if (result.kind === "done") return result.value;
-  if (result.errno === errnoNoEntry) return undefined;
-  throw new BackendEbpfError("BPF_FAILED", `${path} cannot be opened: ${describeErrno(result.errno)}`);
+  const result = bpf(commands.get, makeAttribute(24, [0, Buffer.from(`${path}\0`)]));
+  return result === -errnoNoEntry ? undefined : checkResult(`${path} cannot be opened`, result);
 }
 
 /** Pins an object at a path in a BPF file system. Errors: BPF_FAILED. */

@@ -3,6 +3,7 @@ import { openPinned, pinObject } from "./bpf-map.ts";
 import {
   BackendEbpfError,
   bpf,
+  checkResult,
   closeDescriptor,
   describeErrno,
   makeAttribute,
@@ -31,9 +32,7 @@ const sectionTypes = { symbols: 2, relocations: 9 };
 /**
  * Reads the programs in an object file that clang made for BPF: 64 bits, little-endian, one function in each section.
  * Returns the programs, keyed by the name of their section. Sections without references are left out, because each of
- * our programs has some. Source of the offsets: elf(5). Pure.
- *
- * `loadProgram` resolves the references, all of which are addresses of maps (R_BPF_64_64).
+ * our programs has some; all references are addresses of maps (R_BPF_64_64). Source of the offsets: elf(5). Pure.
  */
 export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
   const sections = readSections(bytes);
@@ -78,11 +77,11 @@ function textAt(bytes: Buffer, start: number): string {
   return bytes.toString("latin1", start, bytes.indexOf(0, start));
 }
 
-/** How a program is attached. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
-export interface ProgramKind {
+/** A place in the kernel where a program runs. */
+export interface Hook {
   /** At most 15 characters; shown by tools such as bpftool. */
   readonly name: string;
-  readonly type: number;
+  /** Source: `enum bpf_attach_type`. */
   readonly attachType: number;
 }
 
@@ -90,16 +89,19 @@ export interface ProgramKind {
 export interface LoadedProgram {
   readonly descriptor: number;
   readonly id: number;
-  readonly kind: ProgramKind;
+  readonly hook: Hook;
 }
 
 const loadCommand = 5;
+/** BPF_PROG_TYPE_CGROUP_SOCK_ADDR. */
+const programType = 18;
 /** Marks an instruction whose immediate value is a map descriptor. */
 const pseudoMap = 1;
 /** Some helpers may be used only by programs with a GPL-compatible licence. */
 const licence = Buffer.from("Dual BSD/GPL\0");
 const logBytes = 1024 * 1024;
 const errnoAgain = 11;
+const errnoNotPermitted = 1;
 /**
  * Maximum number of attempts to load a program while signals interrupt the verifier (libbpf: 5). With 20, all starts
  * succeeded in a test with a signal every 100 ms.
@@ -107,40 +109,34 @@ const errnoAgain = 11;
 const maxLoads = 20;
 
 /**
- * Loads a program from the object file, after replacing its references with descriptors. `program` is undefined if the
- * object file lacks it; `maps` contains the descriptors, keyed by symbol.
- *
- * Errors: PROGRAM_REJECTED with the verifier's message.
+ * Loads a program for a hook, after replacing its references with descriptors. `maps` contains the descriptors, keyed by
+ * symbol. Errors: PROGRAM_REJECTED with the verifier's message.
  */
 export function loadProgram(
   program: ProgramCode | undefined,
-  kind: ProgramKind,
+  hook: Hook,
   maps: ReadonlyMap<string, number>,
 ): LoadedProgram {
-  const { name, type, attachType } = kind;
-  if (program === undefined)
-    throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name} is missing from the object file of kpng-ebpf`);
+  const { name, attachType } = hook;
+  if (program === undefined) throw new Error(`the object file has no program ${name}`);
   const code = Buffer.from(program.code);
   for (const { instruction, symbol } of program.references) {
     const at = instruction * 8;
-    const map = maps.get(symbol);
-    if (map === undefined) throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: unknown map ${symbol}`);
     code.writeUInt8((code.readUInt8(at + 1) & 15) | (pseudoMap << 4), at + 1);
-    code.writeInt32LE(map, at + 4);
+    code.writeInt32LE(maps.get(symbol) ?? -1, at + 4);
   }
   // Type, number of instructions, instructions, licence, attach type; then the name.
-  const attribute = makeAttribute(144, [0, type], [4, code.length / 8], [8, code], [16, licence], [68, attachType]);
+  const size = [4, code.length / 8] as const;
+  const attribute = makeAttribute(144, [0, programType], size, [8, code], [16, licence], [68, attachType]);
   attribute.write(name.slice(0, 15), 48, "latin1");
   let result = bpf(loadCommand, attribute);
-  for (let load = 1; load < maxLoads && result.kind === "failed" && result.errno === errnoAgain; load++) {
-    result = bpf(loadCommand, attribute);
+  for (let load = 1; load < maxLoads && result === -errnoAgain; load++) result = bpf(loadCommand, attribute);
+  if (result < 0) {
+    const why = `${describeErrno(-result)}${readVerifierLog(attribute)}`;
+    throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: ${why}`);
   }
-  if (result.kind === "done") {
-    const id = readInfo(`program ${name}`, result.value, Buffer.alloc(8)).readUInt32LE(4);
-    return { descriptor: result.value, id, kind };
-  }
-  const why = `${describeErrno(result.errno)}${readVerifierLog(attribute)}`;
-  throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: ${why}`);
+  const id = readInfo(`program ${name}`, result, Buffer.alloc(8)).readUInt32LE(4);
+  return { descriptor: result, id, hook };
 }
 
 /**
@@ -155,36 +151,34 @@ function readVerifierLog(attribute: Buffer): string {
   setField(attribute, 28, log.length);
   setField(attribute, 32, log);
   const result = bpf(loadCommand, attribute);
-  if (result.kind === "done") closeDescriptor(result.value);
+  if (result >= 0) closeDescriptor(result);
   const text = log.toString("latin1", 0, Math.max(0, log.indexOf(0))).trim();
   return text === "" ? "" : `: ${text.slice(-1_000)}`;
 }
 
-/** What happened to a link: it was created, its program was replaced, or it was already correct. */
-type LinkChange = "attached" | "replaced" | "none";
-
 const commands = { create: 28, update: 29 };
-const errnoNotPermitted = 1;
 
 /**
  * Attaches a program to a cgroup through a link that is pinned at a path, so that it outlives this process. An existing
  * link gets the new program in one step. If the existing link leads to a different cgroup, a new link is attached
- * before the old one is removed. Errors: BPF_FAILED; ENOENT if the folder of the cgroup no longer exists.
+ * before the old one is removed. Returns what was done; undefined if nothing had to be. Errors: BPF_FAILED; ENOENT if
+ * the folder of the cgroup no longer exists.
  */
-export function attachPinned(program: LoadedProgram, cgroup: string, path: string): LinkChange {
+export function attachPinned(
+  program: LoadedProgram,
+  cgroup: string,
+  path: string,
+): "attached" | "replaced" | undefined {
   const existing = openPinned(path);
   try {
-    const info = existing === undefined ? undefined : readInfo(`link ${path}`, existing, Buffer.alloc(64));
-    const isThere = info !== undefined && leadsTo(info, cgroup);
-    // At offset 8 is the id of the link's program.
-    if (isThere && info.readUInt32LE(8) === program.id) return "none";
-    if (isThere && existing !== undefined) {
-      requireBpf(
-        `program ${program.kind.name} cannot be replaced`,
-        commands.update,
-        makeAttribute(16, [0, existing], [4, program.descriptor]),
-      );
-      return "replaced";
+    if (existing !== undefined) {
+      const info = readLink(path, existing);
+      if (info.cgroupId === statSync(cgroup, { bigint: true }).ino) {
+        if (info.programId === program.id) return undefined;
+        const replacement = makeAttribute(16, [0, existing], [4, program.descriptor]);
+        requireBpf(`program ${program.hook.name} cannot be replaced`, commands.update, replacement);
+        return "replaced";
+      }
     }
     const made = attach(program, cgroup);
     try {
@@ -205,33 +199,31 @@ export function isAttached(path: string): boolean {
   const link = openPinned(path);
   if (link === undefined) return false;
   try {
-    // For a detached link, the kernel reports cgroup 0.
-    return readInfo(`link ${path}`, link, Buffer.alloc(64)).readUInt32LE(16) !== 0;
+    return readLink(path, link).cgroupId !== 0n;
   } finally {
     closeDescriptor(link);
   }
 }
 
 /** Attaches a program after other programs at the same cgroup; before Linux 6.17, no other order can be requested. */
-function attach({ descriptor, kind }: LoadedProgram, cgroup: string): number {
+function attach({ descriptor, hook }: LoadedProgram, cgroup: string): number {
   const folder = openSync(cgroup, "r");
   try {
-    const result = bpf(commands.create, makeAttribute(48, [0, descriptor], [4, folder], [8, kind.attachType]));
-    if (result.kind === "done") return result.value;
+    const result = bpf(commands.create, makeAttribute(48, [0, descriptor], [4, folder], [8, hook.attachType]));
     // Privileges cannot be the reason, because they were needed to load the program, too.
-    const isExcluded = result.errno === errnoNotPermitted;
+    const isExcluded = result === -errnoNotPermitted;
     const why = isExcluded ? ": another program is attached there or above without BPF_F_ALLOW_MULTI" : "";
-    const failure = `program ${kind.name} cannot be attached to ${cgroup}: ${describeErrno(result.errno)}${why}`;
-    throw new BackendEbpfError("BPF_FAILED", failure);
+    return checkResult(`program ${hook.name} cannot be attached to ${cgroup}${why}`, result);
   } finally {
     closeSync(folder);
   }
 }
 
 /**
- * Whether a link is attached to `cgroup`. The id of a cgroup is the inode number of its folder; if a link's cgroup no
- * longer exists, its target is 0. Source: `struct bpf_link_info`.
+ * Reads the program of a link, and its cgroup: the inode number of the cgroup's folder, or 0 if the link was detached
+ * or the cgroup no longer exists. Source: `struct bpf_link_info`.
  */
-function leadsTo(info: Buffer, cgroup: string): boolean {
-  return info.readBigUInt64LE(16) === statSync(cgroup, { bigint: true }).ino;
+function readLink(path: string, link: number): { readonly programId: number; readonly cgroupId: bigint } {
+  const info = readInfo(`link ${path}`, link, Buffer.alloc(64));
+  return { programId: info.readUInt32LE(8), cgroupId: info.readBigUInt64LE(16) };
 }

@@ -12,7 +12,7 @@ export class BackendEbpfError extends CodedError<BackendEbpfErrorCode> {
 
 type Koffi = typeof import("koffi");
 
-/** Number of the system call bpf(2). */
+/** Number of the system call bpf(2), keyed by processor. */
 const systemCallNumbers: Readonly<Partial<Record<NodeJS.Architecture, number>>> = { x64: 321, arm64: 280 };
 /** BPF_OBJ_GET_INFO_BY_FD. */
 const objectInfoCommand = 15;
@@ -36,11 +36,16 @@ type CLibrary = ReturnType<typeof loadCLibrary>;
  * platform for which koffi has no native module.
  */
 function loadCLibrary() {
+  const bpfNumber = systemCallNumbers[process.arch];
+  if (bpfNumber === undefined) {
+    throw new BackendEbpfError("BPF_UNSUPPORTED", `processors of type ${process.arch} are not supported`);
+  }
   try {
     const koffi: Koffi = createRequire(import.meta.url)("koffi");
     // The C library that Node.js itself runs on, glibc or musl.
     const library = koffi.load(null);
     return {
+      bpfNumber,
       koffi,
       syscall: library.func("long syscall(long, long, uint8_t *, long)"),
       mmap: library.func("void *mmap(intptr_t, size_t, int, int, int, long)"),
@@ -87,36 +92,35 @@ export function setField(attribute: Buffer, offset: number, value: number | Buff
   pointees.set(attribute, [...(pointees.get(attribute) ?? []), value]);
 }
 
-/** Result of {@link bpf}: the value that the call returned, or the error number. */
-export type BpfResult =
-  | { readonly kind: "done"; readonly value: number }
-  | { readonly kind: "failed"; readonly errno: number };
-
-/** Calls bpf(2). Errors: BPF_UNSUPPORTED if it cannot be called at all. */
-export function bpf(command: number, attribute: Buffer): BpfResult {
-  const { syscall, koffi } = cLibrary();
-  const value = Number(syscall(systemCallNumber(), command, attribute, attribute.length));
-  return value < 0 ? { kind: "failed", errno: koffi.errno() } : { kind: "done", value };
+/** Calls bpf(2). Returns its result, or the negative error number. Errors: BPF_UNSUPPORTED if it cannot be called. */
+export function bpf(command: number, attribute: Buffer): number {
+  const { bpfNumber, syscall, koffi } = cLibrary();
+  const result = Number(syscall(bpfNumber, command, attribute, attribute.length));
+  return result < 0 ? -koffi.errno() : result;
 }
 
 /**
  * Calls bpf(2) on another thread, for calls that block. Resolves when the call has returned, with true if it succeeded.
  */
 export function bpfOffThread(command: number, attribute: Buffer): Promise<boolean> {
-  const { syscall } = cLibrary();
+  const { bpfNumber, syscall } = cLibrary();
   return new Promise((resolve) => {
-    syscall.async(systemCallNumber(), command, attribute, attribute.length, (error: unknown, value: unknown) => {
+    syscall.async(bpfNumber, command, attribute, attribute.length, (error: unknown, value: unknown) => {
       // This reference keeps `attribute` alive, because the kernel reads its memory until the call returns.
       resolve(attribute.length > 0 && !error && Number(value) >= 0);
     });
   });
 }
 
-/** Calls bpf(2) and returns its result. Errors: BPF_FAILED with the system's error message. */
+/** Calls bpf(2) and returns its result. Errors: as {@link checkResult}. */
 export function requireBpf(what: string, command: number, attribute: Buffer): number {
-  const result = bpf(command, attribute);
-  if (result.kind === "done") return result.value;
-  throw new BackendEbpfError("BPF_FAILED", `${what}: ${describeErrno(result.errno)}`);
+  return checkResult(what, bpf(command, attribute));
+}
+
+/** Returns the result of {@link bpf}. Errors: BPF_FAILED with the system's error message if it is negative. */
+export function checkResult(what: string, result: number): number {
+  if (result >= 0) return result;
+  throw new BackendEbpfError("BPF_FAILED", `${what}: ${describeErrno(-result)}`);
 }
 
 /** Fills a buffer with the kernel's description of a map, program, link or type. Errors: BPF_FAILED. */
@@ -129,12 +133,6 @@ export function readInfo(what: string, descriptor: number, info: Buffer): Buffer
 /** *Shape:* `errno 1 (operation not permitted)`. */
 export function describeErrno(errno: number): string {
   return `errno ${errno} (${getSystemErrorMessage(-errno) ?? "unknown"})`;
-}
-
-function systemCallNumber(): number {
-  const number = systemCallNumbers[process.arch];
-  if (number !== undefined) return number;
-  throw new BackendEbpfError("BPF_UNSUPPORTED", `processors of type ${process.arch} are not supported`);
 }
 
 /** Closes a file descriptor. */

@@ -9,10 +9,10 @@ import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import {
   attachPinned,
+  type Hook,
   isAttached,
   type LoadedProgram,
   loadProgram,
-  type ProgramKind,
   parseObjectFile,
 } from "../bpf/program.ts";
 import { BackendEbpfError, readNetnsCookie } from "../bpf/system-call.ts";
@@ -85,30 +85,16 @@ function whyNoMaps(): readonly string[] {
   }
 }
 
-/** A place in the kernel where a program from the object file runs. */
-export interface Hook extends ProgramKind {
-  /** Section of the object file that contains its code. */
-  readonly section: string;
-}
-
-const socketHook = (name: string, attachType: number): Hook => ({
-  name,
-  section: `socket/${name}`,
-  // BPF_PROG_TYPE_CGROUP_SOCK_ADDR.
-  type: 18,
-  attachType,
-});
-
 /**
  * The socket hooks at which `Datapath` attaches programs to a cgroup. `connect` chooses the endpoint of a TCP socket,
  * and `getpeername` returns the address to which the process connected. All other traffic is translated by the nftables
- * rules. Source: `enum bpf_attach_type`.
+ * rules.
  */
 export const socketHooks: readonly Hook[] = [
-  socketHook("connect4", 10),
-  socketHook("connect6", 11),
-  socketHook("getpeername4", 29),
-  socketHook("getpeername6", 30),
+  { name: "connect4", attachType: 10 },
+  { name: "connect6", attachType: 11 },
+  { name: "getpeername4", attachType: 29 },
+  { name: "getpeername6", attachType: 30 },
 ];
 
 /** Bits of `flags` in map `config`. Source: lb.bpf.c. */
@@ -140,7 +126,7 @@ function writeNodeState(
 ): readonly string[] {
   const changes: string[] = [];
   const index = family === "v4" ? 0 : 1;
-  if (maps.get("config").get(index)?.equals(config) !== true) {
+  if (!maps.get("config").get(index).equals(config)) {
     maps.get("config").set(index, config);
     changes.push("settings of the node differ");
   }
@@ -200,7 +186,9 @@ export class Datapath {
     this.#hasEarlierPrograms = hasLinks(options);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
-    this.#programs = socketHooks.map((hook) => loadProgram(programs.get(hook.section), hook, this.maps.descriptors));
+    this.#programs = socketHooks.map((hook) =>
+      loadProgram(programs.get(`socket/${hook.name}`), hook, this.maps.descriptors),
+    );
     this.#netnsCookie = readNetnsCookie();
   }
 
@@ -245,9 +233,9 @@ export class Datapath {
     this.maps.pin();
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
     const changes = this.#programs.flatMap((program) => {
-      const { name } = program.kind;
+      const { name } = program.hook;
       const change = attachPinned(program, this.#cgroup, join(this.#links, name));
-      return change === "none" ? [] : [`program ${name} ${change}`];
+      return change === undefined ? [] : [`program ${name} ${change}`];
     });
     changes.push(...this.#detachOthers());
     this.maps.removeOthers();

@@ -27,11 +27,10 @@ describe("the committed object file", () => {
   test("has the code of each hook, and refers to maps that exist", () => {
     const programs = parseObjectFile(committed);
     const names = mapLayouts({ maxFrontends: 1, maxEndpoints: 2 }).map(({ name }) => name);
-    for (const { section } of socketHooks) {
-      const references = programs.get(section)?.references ?? [];
-      const maps = references.map(({ symbol }) => symbol);
-      expect(maps.length, section).toBeGreaterThan(0);
-      expect(names, section).toEqual(expect.arrayContaining(maps));
+    for (const { name } of socketHooks) {
+      const maps = programs.get(`socket/${name}`)?.references.map(({ symbol }) => symbol) ?? [];
+      expect(maps.length, name).toBeGreaterThan(0);
+      expect(names, name).toEqual(expect.arrayContaining(maps));
     }
   });
 });

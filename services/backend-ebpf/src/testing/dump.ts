@@ -21,6 +21,6 @@ const lines = [
   ...addresses,
   // Also those whose slot belongs to another frontend, which are not described.
   `${contents.frontends.length} frontends`,
-  ...[0, 1].map((family) => `config ${maps.get("config").get(family)?.toString("hex")}`),
+  ...[0, 1].map((family) => `config ${maps.get("config").get(family).toString("hex")}`),
 ];
 process.stdout.write(lines.sort().join("\n"));
