@@ -1,8 +1,8 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
 import { describe, expect, test } from "vitest";
-import { findCgroup, hasLinks } from "./datapath.ts";
+import { findCgroup } from "./datapath.ts";
 
 describe("findCgroup", () => {
   const only =
@@ -37,14 +37,4 @@ describe("findCgroup", () => {
     expect(() => findCgroup(undefined, mounts, only(folder))).toThrow(/\[BPF_UNSUPPORTED\].*of this container/);
     expect(findCgroup(folder, mounts, only(folder))).toBe(folder);
   });
-});
-
-test("an instance serves sockets from its first link on, not from its first folder on", () => {
-  const folder = temporaryFolder();
-  const instance = { folder };
-  expect(hasLinks(instance)).toBe(false);
-  mkdirSync(join(folder, "links"), { recursive: true });
-  expect(hasLinks(instance)).toBe(false);
-  writeFileSync(join(folder, "links", "connect4"), "");
-  expect(hasLinks(instance)).toBe(true);
 });

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statfsSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { release } from "node:os";
 import { dirname, join } from "node:path";
 import { gunzipSync } from "node:zlib";
@@ -160,7 +160,7 @@ export interface DatapathOptions {
  * Everything in the kernel that the sockets of both families share: the maps, the programs and their attachments.
  *
  * Maps and links are pinned, so sockets are served while no process runs. A new process takes over the maps, and
- * replaces each program in one step as soon as the frontends in the maps are complete.
+ * replaces each program in one step as soon as the frontends of a family are complete.
  */
 export class Datapath {
   readonly maps: EbpfMaps;
@@ -170,10 +170,6 @@ export class Datapath {
   readonly #programs: readonly LoadedProgram[];
   readonly #netnsCookie: bigint;
   readonly #links: string;
-  /** Whether an earlier run has attached programs, which serve until the frontends of all families are complete. */
-  readonly #hasEarlierPrograms: boolean;
-  /** Families whose frontends must be complete before programs of an earlier run are replaced. */
-  readonly #awaited = new Set<Family>();
 
   private constructor(options: DatapathOptions) {
     const { folder, mapSizes } = options;
@@ -183,7 +179,6 @@ export class Datapath {
     this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
-    this.#hasEarlierPrograms = hasLinks(options);
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
     this.#programs = socketHooks.map((hook) =>
@@ -206,14 +201,6 @@ export class Datapath {
     }
   }
 
-  /**
-   * Announces a family of this node; must be called for each family before the first {@link attach}. On a node without
-   * programs of an earlier run, programs are attached as soon as the first family is complete.
-   */
-  addFamily(family: Family): void {
-    if (this.#hasEarlierPrograms) this.#awaited.add(family);
-  }
-
   /** Writes the information about the node that programs need for one family. Returns a line for each difference. */
   useNode(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
     const config = encodeConfig(node, this.#netnsCookie, this.#options.isForPods);
@@ -221,14 +208,11 @@ export class Datapath {
   }
 
   /**
-   * Attaches all programs that are not attached, unless another family is awaited. Must be called when the frontends of
-   * a family are complete. Calls `committing` before it attaches a missing program. Returns a line for each difference.
-   * Errors: BPF_FAILED.
+   * Attaches all programs that are not attached. Must be called when the frontends of a family are complete; sockets of
+   * the other family find none in new maps, and are left to the rules. Returns a line for each difference. Errors:
+   * BPF_FAILED.
    */
-  attach(family: Family, committing: () => void): readonly string[] {
-    this.#awaited.delete(family);
-    if (this.#awaited.size > 0) return [];
-    if (this.findMissingProgram() !== undefined) committing();
+  attach(): readonly string[] {
     // Another program may have removed the folder in the meantime.
     this.maps.pin();
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
@@ -237,30 +221,9 @@ export class Datapath {
       const change = attachPinned(program, this.#cgroup, join(this.#links, name));
       return change === undefined ? [] : [`program ${name} ${change}`];
     });
-    changes.push(...this.#detachOthers());
     this.maps.removeOthers();
     return changes;
   }
-
-  /** Detaches programs of an earlier release from hooks that this release does not use. Returns a line for each. */
-  #detachOthers(): readonly string[] {
-    const others = readdirSync(this.#links).filter((link) => socketHooks.every(({ name }) => name !== link));
-    return others.map((link) => {
-      rmSync(join(this.#links, link));
-      return `program ${link} detached`;
-    });
-  }
-
-  /** Returns the first line of {@link missingPrograms}; undefined if there is none. */
-  findMissingProgram(): string | undefined {
-    return missingPrograms(this.#options)[0];
-  }
-}
-
-/** Whether an instance has links, i.e. whether programs of this or an earlier release of kpng serve sockets. */
-export function hasLinks({ folder }: Pick<DatapathOptions, "folder">): boolean {
-  const links = join(folder, "links");
-  return existsSync(links) && readdirSync(links).length > 0;
 }
 
 /**

@@ -91,7 +91,7 @@ interface InstalledFrontend {
  *   the route is therefore "leave", which is always correct.
  * - Each family has one half of `slots` and of `endpoints`, so that the families need no coordination.
  * - Maps outlive the process. `syncAll` takes over the installed frontends and writes only differences; `Datapath`
- *   replaces programs of an earlier run when all families of the node are complete.
+ *   replaces programs of an earlier run when a family is complete.
  * - After a failure, replaced elements may still be in use: the next call waits for a grace period and reads
  *   everything.
  *

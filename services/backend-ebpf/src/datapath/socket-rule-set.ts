@@ -37,7 +37,6 @@ export class SocketRuleSet implements SocketRules {
     const { family, datapath, mapSizes } = options;
     this.#options = options;
     this.#tables = new FamilyTables(family, datapath.maps, datapath.grace, mapSizes);
-    datapath.addFamily(family);
   }
 
   get desired(): RuleList {
@@ -91,7 +90,7 @@ export class SocketRuleSet implements SocketRules {
     // Done first, because published frontends must not be used with the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.#options.family]);
     const change = await this.#tables.syncAll(plan, committing);
-    const attached = datapath.attach(this.#options.family, committing);
+    const attached = datapath.attach();
     this.#reportRoom();
     return makeEbpfChange(this.#options.family, "full", {
       ...describeChange(change),
