@@ -11,8 +11,7 @@ import { type OptionSpec, oneOf, parseNonEmptyText, parseWholeNumber } from "@kp
 import { Datapath, type DatapathOptions, missingPrograms, removeDatapath } from "./datapath/datapath.ts";
 import { EbpfMaps } from "./datapath/maps.ts";
 import { PairedRuleSet } from "./datapath/paired-rule-set.ts";
-import { PrintedSockets } from "./datapath/printed-sockets.ts";
-import { SocketRuleSet } from "./datapath/socket-rule-set.ts";
+import { PrintedSockets, SocketRuleSet } from "./datapath/socket-rule-set.ts";
 
 /** Defaults that test programs use, too, because they pass only the options that matter to them. */
 const defaults = {
@@ -169,8 +168,8 @@ function socketsFor(settings: EbpfSettings, { destination, localAddresses, log }
   const maps = existsSync(folder) ? EbpfMaps.openExisting(folder, mapSizes) : undefined;
   const print = destination.kind === "print" ? destination.print : undefined;
   // Only for --diff, because --dry-run prints frontends only. Without maps, all frontends differ anyway.
-  const missing = maps !== undefined && print === undefined ? () => missingPrograms(settings) : undefined;
+  const missing = maps !== undefined && print === undefined ? missingPrograms(settings) : [];
   return (family: Family) =>
     // Both families share the programs.
-    new PrintedSockets({ family, maps, print, missingPrograms: family === "v4" ? missing : undefined });
+    new PrintedSockets({ family, maps, print, missingPrograms: family === "v4" ? missing : [] });
 }

@@ -75,7 +75,7 @@ async function restartWithOneFamily(): Promise<string> {
   for (let start = 0; start < 2; start++) {
     const datapath = Datapath.open({ ...settings, log });
     const ruleSet = new SocketRuleSet({ family: "v4", datapath, mapSizes, localAddresses: () => noAddresses, log });
-    const change = await ruleSet.sync(new RacePlan(), "all", { committing: nothing });
+    const change = await ruleSet.sync(new RacePlan(), "all");
     changed = change.differences().map(({ summary }) => summary);
   }
   return changed.join("\n");
@@ -98,9 +98,9 @@ async function holdPlaces(): Promise<HeldPlaces> {
   const plan = new RacePlan();
   const put = (number: number, ports: readonly number[]): void => {
     plan.put(number, ports);
-    tables.sync(plan, [`race/${number}`], nothing);
+    tables.sync(plan, [`race/${number}`]);
   };
-  await tables.syncAll(plan, nothing);
+  await tables.syncAll(plan);
   put(1, [1, 2, 3]);
   put(2, [4]);
   const memory = (["slots", "endpoints"] as const).map((name) => maps.get(name).memory);
@@ -126,20 +126,19 @@ const portsOf = (number: number): readonly number[] => Array.from({ length: 9 },
 async function connectDuringChanges(): Promise<Readonly<Record<string, number>>> {
   const dice = new Dice(Number(seed));
   const plan = new RacePlan();
-  const stages = { committing: nothing };
   const settings = settingsOf("race", 8_192);
   writeFileSync(join(cgroup, "cgroup.procs"), String(process.pid));
   plan.put(1, portsOf(1));
   const datapath = Datapath.open({ ...settings, log });
   const localAddresses = () => noAddresses;
   const ruleSet = new SocketRuleSet({ family: "v4", datapath, mapSizes: settings.mapSizes, localAddresses, log });
-  await ruleSet.sync(plan, "all", stages);
+  await ruleSet.sync(plan, "all");
   const worker = new Worker(fileURLToPath(import.meta.url));
   const counts = new Promise<Record<string, number>>((resolve) => worker.once("message", resolve));
   for (const endMs = performance.now() + 10_000; performance.now() < endMs; ) {
     const number = dice.pick([1, 1, 2, 3]);
     plan.put(number, dice.chance(30) ? [] : portsOf(number).filter(() => dice.chance(40)));
-    await ruleSet.sync(plan, new Set([`race/${number}` as const]), stages);
+    await ruleSet.sync(plan, new Set([`race/${number}` as const]));
     await nextTurn();
   }
   worker.postMessage("end");

@@ -2,17 +2,22 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type KeyText, type MapSizes, routeKinds, runBytes, sizes } from "../layout/layout.ts";
-import { type DesiredFrontend, desiredFrontends, maxDescribed, readSlots } from "../tables/frontends.ts";
+import { describeKey, type KeyText, type MapSizes, routeKinds, runBytes, sizes } from "../layout/layout.ts";
+import {
+  type DesiredFrontend,
+  desiredFrontends,
+  type FrontendDifference,
+  maxDescribed,
+  readSlots,
+} from "../tables/frontends.ts";
 import { FrontendSlots, Spans } from "./frontend-slots.ts";
 import type { EbpfMaps, GracePeriods } from "./maps.ts";
 
 /** State and result of one call of a method of `FamilyTables`. */
 export class TablesChange {
-  /** The first frontends that were written, at most `maxDescribed`. */
-  readonly described: { readonly desired: DesiredFrontend; readonly isNew: boolean }[] = [];
-  written = 0;
-  readonly deleted: KeyText[] = [];
+  /** The first differences, at most `maxDescribed`, without the routes. */
+  readonly frontends: FrontendDifference[] = [];
+  readonly counts = { written: 0, deleted: 0 };
   /** New frontends that `#publish` has not published yet. */
   readonly added: { readonly keys: KeyText[]; readonly slots: number[] } = { keys: [], slots: [] };
   /** Installed frontends that no Service of the plan has, as far as the call has come. */
@@ -21,21 +26,13 @@ export class TablesChange {
   readonly runs = new Map<Buffer, number>();
   /** Runs that were written, or lost a use, in this call: `#finish` frees those without a use. */
   readonly doubtfulRuns = new Set<number>();
-  #committing: (() => void) | undefined;
 
-  constructor(committing: () => void) {
-    this.#committing = committing;
-  }
-
-  note(desired: DesiredFrontend, isNew: boolean): void {
-    this.written++;
-    if (this.described.length < maxDescribed) this.described.push({ desired, isNew });
-  }
-
-  /** Announces the first write; later calls do nothing. */
-  begin(): void {
-    this.#committing?.();
-    this.#committing = undefined;
+  note(kind: "written" | "deleted", key: KeyText, wasInstalled: boolean): void {
+    this.counts[kind]++;
+    if (this.frontends.length === maxDescribed) return;
+    const place = describeKey(key);
+    const [before, after] = [wasInstalled ? place : undefined, kind === "deleted" ? undefined : place];
+    this.frontends.push({ place, before, after });
   }
 }
 
@@ -116,11 +113,6 @@ export class FamilyTables {
   readonly #services = new Map<ServiceKey, readonly KeyText[]>();
   /** Services for which there was not enough room, in the order in which they are tried again. */
   readonly #withoutRoom = new Set<ServiceKey>();
-  /**
-   * False while a call is running and after a failed one, because elements that it replaced may not have waited for a
-   * grace period.
-   */
-  #isComplete = true;
 
   constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
     this.#family = family;
@@ -145,9 +137,8 @@ export class FamilyTables {
    * Writes the Services that may have changed. The first call, and the call after an error, must be {@link syncAll}.
    * Errors: BPF_FAILED.
    */
-  sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
-    const change = new TablesChange(committing);
-    this.#isComplete = false;
+  sync(plan: FamilyPlan, touched: Iterable<ServiceKey>): TablesChange {
+    const change = new TablesChange();
     for (const key of touched) this.#put(plan, key, change);
     this.#retryLeft(plan, change);
     this.#finish(change);
@@ -155,13 +146,12 @@ export class FamilyTables {
   }
 
   /** Reads all maps, and writes the differences from the plan. Errors: as {@link sync}. */
-  async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
-    // Elements that wait for a grace period must be freed before `#read` counts what is free. After a failure, replaced
-    // elements do not even wait yet.
-    await (this.#isComplete ? this.#grace.settle() : this.#grace.pass());
-    this.#isComplete = false;
+  async syncAll(plan: FamilyPlan): Promise<TablesChange> {
+    // Programs may still read elements that an earlier process or a failed call replaced, and other elements must be
+    // freed before `#read` counts what is free.
+    await this.#grace.pass();
     this.#read();
-    const change = new TablesChange(committing);
+    const change = new TablesChange();
     let count = 0;
     this.#withoutRoom.clear();
     const keys = new Set(plan.keys());
@@ -249,8 +239,7 @@ export class FamilyTables {
     if (installed !== undefined && this.#slots.isPrepared(installed.slot)) return hasRoom;
     const slot = installed?.slot ?? this.#slots.take(desired.key);
     if (slot === undefined) return false;
-    change.note(desired, installed === undefined);
-    change.begin();
+    change.note("written", desired.key, installed !== undefined);
     if (installed !== undefined) this.#release(slot, change);
     this.#slots.write(slot);
     this.#slots.eachUse(slot, (run) => this.#use(run, 1));
@@ -277,7 +266,6 @@ export class FamilyTables {
   #writeRun(run: Buffer, change: TablesChange): number | undefined {
     const first = this.#runs.take(run.length / sizes.endpoint);
     if (first === undefined) return undefined;
-    change.begin();
     run.copy(this.#elements, first * sizes.endpoint);
     this.#runUses.set(first, 0);
     change.doubtfulRuns.add(first);
@@ -308,16 +296,14 @@ export class FamilyTables {
     for (const key of change.removals) {
       const installed = this.#installed.get(key);
       if (installed === undefined) continue;
-      change.begin();
       this.#maps.get("frontends").delete(key);
       this.#installed.delete(key);
       this.#release(installed.slot, change);
-      change.deleted.push(key);
+      change.note("deleted", key, true);
       removed.push(installed.slot);
     }
     const runs = [...change.doubtfulRuns].filter((run) => this.#runUses.get(run) === 0);
     for (const run of runs) this.#runUses.delete(run);
-    this.#isComplete = true;
     if (removed.length + runs.length === 0) return;
     this.#grace.after(() => {
       for (const slot of removed) this.#slots.give(slot);

@@ -113,35 +113,22 @@ export class GracePeriods {
   /** `wait` waits for a grace period, and resolves to false if the kernel could not. Default: with a map of its own. */
   constructor(wait = makeWait()) {
     this.#wait = wait;
-    // Programs may still use elements that an earlier process replaced.
-    this.after(() => undefined);
-  }
-
-  /** Resolves when the functions passed in all earlier calls have run. Errors: as {@link pass}. */
-  async settle(): Promise<void> {
-    await this.#last;
-    if (this.#releases.length > 0) await this.pass();
   }
 
   /** Calls `release` after a grace period; it must not throw. After a failure, it waits for the next grace period. */
   after(release: () => void): void {
-    this.#join(release).catch(() => undefined);
+    this.#releases.push(release);
+    this.pass().catch(() => undefined);
   }
 
   /**
    * Resolves after a grace period, when the functions of all earlier calls have been called. Errors: BPF_FAILED if the
    * kernel could not wait; then none of them has been called.
-   */
-  pass(): Promise<void> {
-    return this.#join(() => undefined);
-  }
-
-  /**
+   *
    * One grace period serves all calls that came before it began, because waiting some 20 ms for each call would add up
    * if changes are frequent.
    */
-  #join(release: () => void): Promise<void> {
-    this.#releases.push(release);
+  pass(): Promise<void> {
     if (this.#next !== undefined) return this.#next;
     const next = this.#last.then(async () => {
       const due = this.#releases;

@@ -8,12 +8,7 @@ import {
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-
-/**
- * The rule set for sockets. Nothing depends on it, because the rules for packets serve every connection that it leaves
- * alone.
- */
-export type SocketRules = Pick<RuleSet, "sync" | "repair" | "desired" | "installed">;
+import type { SocketRules } from "./socket-rule-set.ts";
 
 /**
  * A rule set with two halves: the nftables rules of one family, for packets, and the frontends of the same Services,

@@ -1,20 +1,25 @@
-import type { FamilyPlan, RuleChange, RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
-import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { describeKey, type MapSizes } from "../layout/layout.ts";
+import { describeKey, type KeyText, type MapSizes } from "../layout/layout.ts";
 import {
   type DesiredFrontend,
+  describeElement,
   describeFrontend,
   describeInstalled,
-  type FrontendDifference,
   makeEbpfChange,
-  maxDescribed,
 } from "../tables/frontends.ts";
 import type { Datapath } from "./datapath.ts";
 import { FamilyTables, frontendsOf, type TablesChange } from "./family-tables.ts";
-import type { SocketRules } from "./paired-rule-set.ts";
+import type { EbpfMaps } from "./maps.ts";
+
+/**
+ * The rule set for sockets. Nothing depends on it, because the rules for packets serve every connection that it leaves
+ * alone.
+ */
+export type SocketRules = Pick<RuleSet, "sync" | "repair" | "desired" | "installed">;
 
 /** Options of {@link SocketRuleSet}. */
 interface SocketRuleSetOptions {
@@ -52,18 +57,18 @@ export class SocketRuleSet implements SocketRules {
   /** The frontends in the maps, each with its name from the plan. */
   get installed(): RuleList {
     const { family, datapath } = this.#options;
-    const read = (): ReadonlyMap<string, string> => describeInstalled(family, datapath.maps.contents());
-    const namesOf = (services: readonly ServiceKey[]): ReadonlyMap<string, string> =>
-      new Map(services.flatMap((service) => this.#frontendsOf(service)).map(({ key, name }) => [key, name]));
-    const lines = (names: ReadonlyMap<string, string>, hasUnknown: boolean): readonly string[] =>
-      [...read()]
-        .filter(([key]) => hasUnknown || names.has(key))
-        .map(([key, line]) => `${line} # ${names.get(key) ?? "unknown"}`)
-        .sort();
+    const read = (): ReadonlyMap<KeyText, string> => describeInstalled(family, datapath.maps.contents());
+    const lines = (services: readonly ServiceKey[], hasUnknown: boolean): readonly string[] => {
+      const names = new Map(
+        services.flatMap((service) => this.#frontendsOf(service)).map(({ key, name }) => [key, name]),
+      );
+      const shown = [...read()].filter(([key]) => hasUnknown || names.has(key));
+      return shown.map(([key, line]) => `${line} # ${names.get(key) ?? "unknown"}`).sort();
+    };
     return {
       count: () => read().size,
-      lines: () => lines(namesOf([...this.#tables.services.keys()]), true),
-      linesOf: (service) => lines(namesOf([service]), false),
+      lines: () => lines([...this.#tables.services.keys()], true),
+      linesOf: (service) => lines([service], false),
     };
   }
 
@@ -71,57 +76,87 @@ export class SocketRuleSet implements SocketRules {
     return this.#plan === undefined ? [] : frontendsOf(this.#plan, service);
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<RuleChange> {
     this.#plan = plan;
-    const committing = (): void => stages.committing();
-    if (touched === "all") return this.#syncAll(plan, committing);
-    const change = this.#tables.sync(plan, touched, committing);
-    this.#reportRoom();
-    return makeEbpfChange(this.#options.family, "partial", { ...describeChange(change), shared: [] });
+    if (touched === "all") return this.#syncAll(plan);
+    return this.#report("partial", this.#tables.sync(plan, touched), []);
   }
 
   async repair(): Promise<RuleChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
-    return this.#syncAll(this.#plan, () => undefined);
+    return this.#syncAll(this.#plan);
   }
 
-  async #syncAll(plan: FamilyPlan, committing: () => void): Promise<RuleChange> {
-    const { datapath, localAddresses } = this.#options;
+  async #syncAll(plan: FamilyPlan): Promise<RuleChange> {
+    const { datapath, localAddresses, family } = this.#options;
     // Done first, because published frontends must not be used with the settings of an earlier run.
-    const shared = datapath.useNode(plan.node, localAddresses()[this.#options.family]);
-    const change = await this.#tables.syncAll(plan, committing);
-    const attached = datapath.attach();
-    this.#reportRoom();
-    return makeEbpfChange(this.#options.family, "full", {
-      ...describeChange(change),
-      shared: [...shared, ...attached],
-    });
+    const shared = datapath.useNode(plan.node, localAddresses()[family]);
+    const change = await this.#tables.syncAll(plan);
+    return this.#report("full", change, [...shared, ...datapath.attach()]);
   }
 
   /** Logs once that a map is full. This is not a failure, because the rules serve the missing frontends. */
-  #reportRoom(): void {
-    const { leftCount } = this.#tables;
-    if (leftCount > 0 && !this.#isFull) {
-      const { maxFrontends, maxEndpoints } = this.#options.mapSizes;
-      this.#options.log.info(
-        "a map is full: rules serve the sockets of some Services; raise --max-frontends or --max-endpoints",
-        { family: this.#options.family, services: leftCount, maxFrontends, maxEndpoints },
-      );
+  #report(mode: SyncMode, { frontends, counts }: TablesChange, shared: readonly string[]): RuleChange {
+    const { family, mapSizes, log } = this.#options;
+    const services = this.#tables.leftCount;
+    if (services > 0 && !this.#isFull) {
+      log.info("a map is full: rules serve the sockets of some Services; raise --max-frontends or --max-endpoints", {
+        ...{ family, services, ...mapSizes },
+      });
     }
-    this.#isFull = leftCount > 0;
+    this.#isFull = services > 0;
+    return makeEbpfChange(family, mode, { frontends, counts, shared });
   }
 }
 
-function describeChange({ described, written, deleted }: TablesChange) {
-  const frontends: FrontendDifference[] = [
-    ...described.map(({ desired, isNew }) => ({
-      place: describeKey(desired.key),
-      before: isNew ? undefined : `${describeKey(desired.key)} with other routes`,
-      after: describeFrontend(desired),
-    })),
-    ...deleted
-      .slice(0, maxDescribed)
-      .map((key) => ({ place: describeKey(key), before: describeKey(key), after: undefined })),
-  ];
-  return { frontends, counts: { written, deleted: deleted.length } };
+/** Options of {@link PrintedSockets}. */
+interface PrintedSocketsOptions {
+  readonly family: Family;
+  /** Maps of an earlier run; undefined if there are none. */
+  readonly maps: EbpfMaps | undefined;
+  /** Undefined for `--diff`. */
+  readonly print: ((text: string) => void) | undefined;
+  /** A line for each hook without a program. */
+  readonly missingPrograms: readonly string[];
+}
+
+/**
+ * Replaces `SocketRuleSet` with `--dry-run` and `--diff`. It compares the desired frontends with the frontends in the
+ * maps, and writes nothing. It needs neither privileges nor programs.
+ */
+export class PrintedSockets implements SocketRules {
+  readonly #options: PrintedSocketsOptions;
+  /** The elements that the maps would have after the last sync, keyed by frontend. Undefined before the first sync. */
+  #elements: ReadonlyMap<KeyText, string> | undefined;
+
+  constructor(options: PrintedSocketsOptions) {
+    this.#options = options;
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<RuleChange> {
+    const { family, maps, print, missingPrograms } = this.#options;
+    const before = this.#elements ?? (maps === undefined ? new Map() : describeInstalled(family, maps.contents()));
+    const desired = [...plan.keys()].flatMap((service) => frontendsOf(plan, service));
+    const elements = new Map(desired.map((frontend) => [frontend.key, describeElement(frontend)]));
+    this.#elements = elements;
+    const written = desired
+      .filter(({ key }) => elements.get(key) !== before.get(key))
+      .map((frontend) => ({ key: frontend.key, before: before.get(frontend.key), after: describeFrontend(frontend) }));
+    const deleted = [...before]
+      .filter(([key]) => !elements.has(key))
+      .map(([key, element]) => ({ key, before: element, after: undefined }));
+    const frontends = [...written, ...deleted].map(({ key, ...lines }) => ({ place: describeKey(key), ...lines }));
+    for (const { before: old, after } of frontends) {
+      print?.(`${old === undefined ? "" : `- ${old}\n`}${after === undefined ? "" : `+ ${after}\n`}`);
+    }
+    const counts = { written: written.length, deleted: deleted.length };
+    return makeEbpfChange(family, touched === "all" ? "full" : "partial", {
+      ...{ frontends, counts, shared: missingPrograms },
+    });
+  }
+
+  async repair(): Promise<RuleChange> {
+    const counts = { written: 0, deleted: 0 };
+    return makeEbpfChange(this.#options.family, "full", { frontends: [], counts, shared: [] });
+  }
 }

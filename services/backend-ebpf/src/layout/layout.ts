@@ -150,49 +150,34 @@ export const senders: readonly SocketOwner[] = ["pod", "node"];
 export const routeKinds = { balance: 1, refuse: 2, leave: 3 } as const;
 
 /**
- * Parts of a route. Programs read a route as one word of 8 bytes, which a single store replaces; see `FamilyTables`.
- * The lower 4 bytes are the kind, the upper 4 bytes the run.
+ * A route of a frontend. Programs read it as one word of 8 bytes, which a single store replaces (see `FamilyTables`):
+ * the lower 4 bytes are the kind, the upper 4 bytes the first element of the run.
  */
-interface RouteParts {
+export interface SocketRoute {
   /** One of {@link routeKinds}, unless another program has changed the map. */
   readonly kind: number;
-  /** First element of its run; 0 for none. */
-  readonly run: number;
+  /** Bytes of the run; undefined for none. */
+  readonly run: Buffer | undefined;
 }
 
 /** Returns the routes of a slot of map `slots`, in the order of {@link senders}. */
-export function readRoutes(slots: Buffer, slot: number): readonly RouteParts[] {
+export function readRoutes(slots: Buffer, slot: number, endpoints: Buffer): readonly SocketRoute[] {
   return senders.map((_, index) => {
     const at = slot * sizes.slot + index * 8;
-    return { kind: slots.readUInt32LE(at), run: slots.readUInt32LE(at + 4) };
+    return { kind: slots.readUInt32LE(at), run: runBytes(endpoints, slots.readUInt32LE(at + 4)) };
   });
 }
 
-/** A route in the form used for inspection. */
-interface DescribedRoute {
-  readonly kind: number;
-  /** *Shape:* `10.1.1.11:8080`. */
-  readonly endpoints: readonly string[];
+/** Describes the routes of a frontend. *Shape:* `pod leave; node balance 10.1.1.11:8080`, `pod,node refuse`. */
+export function describeRoutes(routes: readonly SocketRoute[]): string {
+  const [pod, node] = routes.map(describeRoute);
+  return pod === node ? `pod,node ${pod}` : `pod ${pod}; node ${node}`;
 }
 
-/**
- * Describes the routes of a frontend, grouping senders that have the same route. *Shape:*
- * `pod leave; node balance 10.1.1.11:8080`.
- */
-export function describeRoutes(routes: readonly DescribedRoute[]): string {
-  const bySender = new Map<string, SocketOwner[]>();
-  for (const [index, route] of routes.entries()) {
-    const sender = senders[index];
-    const text = describeRoute(route);
-    if (sender !== undefined) bySender.set(text, [...(bySender.get(text) ?? []), sender]);
-  }
-  return [...bySender].map(([text, names]) => `${names.join(",")} ${text}`).join("; ");
-}
-
-function describeRoute({ kind, endpoints }: DescribedRoute): string {
+function describeRoute({ kind, run }: SocketRoute): string {
   if (kind === routeKinds.refuse) return "refuse";
   if (kind === routeKinds.leave) return "leave";
-  return kind === routeKinds.balance ? ["balance", ...endpoints].join(" ") : "none";
+  return kind === routeKinds.balance ? ["balance", ...describeRun(run)].join(" ") : "none";
 }
 
 /**
@@ -222,7 +207,7 @@ export function runBytes(memory: Buffer, first: number): Buffer | undefined {
 }
 
 /** Returns the endpoints of a run, or none if there is no run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
-export function describeRun(run: Buffer = Buffer.alloc(0)): readonly string[] {
+function describeRun(run: Buffer = Buffer.alloc(0)): readonly string[] {
   const described: string[] = [];
   for (let at = sizes.endpoint; at < run.length; at += sizes.endpoint) {
     described.push(addressAndPort(readAddress(run, at), run.readUInt16BE(at + 16)));

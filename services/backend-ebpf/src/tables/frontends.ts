@@ -11,35 +11,26 @@ import type {
 import {
   describeKey,
   describeRoutes,
-  describeRun,
   encodeRun,
   familyOf,
   frontendKey,
   type KeyText,
   readRoutes,
   routeKinds,
-  runBytes,
   type SocketOwner,
+  type SocketRoute,
   senders,
   sizes,
   slotKeyPlace,
 } from "../layout/layout.ts";
-
-/** A route of a frontend whose run has not been placed in the maps yet. */
-interface DesiredRoute {
-  /** One of `routeKinds`. */
-  readonly kind: number;
-  /** Bytes of the run, which routes with equal runs share. Undefined unless the route balances. */
-  readonly run: Buffer | undefined;
-}
 
 /** A frontend that the maps should contain. */
 export interface DesiredFrontend {
   readonly key: KeyText;
   /** Name of the Service port. *Shape:* `default/web:http`. */
   readonly name: string;
-  /** In the order of `senders`. */
-  readonly routes: readonly DesiredRoute[];
+  /** In the order of `senders`. Routes with equal runs share a buffer. */
+  readonly routes: readonly SocketRoute[];
 }
 
 /**
@@ -47,47 +38,29 @@ export interface DesiredFrontend {
  * them to the rules. Pure; O(ports × (frontends + endpoints)).
  */
 export function desiredFrontends(plan: ServicePlan, node: NodePlan): readonly DesiredFrontend[] {
-  const frontends = plan.ports.flatMap((port) => {
-    const { name, protocol } = port;
-    if (protocol !== "TCP") return [];
+  return plan.ports.flatMap((port) => {
+    if (port.protocol !== "TCP") return [];
     const runs: Partial<Record<EndpointSetName, Buffer>> = {};
     const runOf = (set: EndpointSetName): Buffer => {
       runs[set] ??= encodeRun(port.sets[set]);
       return runs[set];
     };
-    const shared: DesiredRoute[] = [];
-    // Let frontends and senders share route objects, as in the plan, because a node may have a hundred thousand
-    // frontends.
-    const routeOf = (frontend: Frontend, sender: SocketOwner): DesiredRoute => {
-      const route = desiredRoute(frontend, sender, port, node, runOf);
-      const { kind, run } = route;
-      const same = shared.find((one) => one.kind === kind && one.run === run);
-      if (same === undefined) shared.push(route);
-      return same ?? route;
-    };
-    let previous: Frontend | undefined;
-    let routes: readonly DesiredRoute[] = [];
-    return port.frontends.map((frontend) => {
-      if (!haveSameRoutes(previous, frontend)) routes = senders.map((sender) => routeOf(frontend, sender));
-      previous = frontend;
-      return { key: frontendKey(plan.family, frontend), name, routes };
-    });
+    return port.frontends.map((frontend) => ({
+      key: frontendKey(plan.family, frontend),
+      name: port.name,
+      routes: senders.map((sender) => desiredRoute(frontend, sender, port, node, runOf)),
+    }));
   });
-  // Return a copy, because an array that has grown keeps unused capacity.
-  return frontends.slice();
 }
 
-/**
- * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080 # default/web`.
- */
-export function describeFrontend({ key, name, routes }: DesiredFrontend): string {
-  const described = routes.map((route) => ({ ...route, endpoints: describeRun(route.run) }));
-  return `${describeKey(key)} ${describeRoutes(described)} # ${name}`;
+/** Describes the element of a frontend. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080`. */
+export function describeElement({ key, routes }: Pick<DesiredFrontend, "key" | "routes">): string {
+  return `${describeKey(key)} ${describeRoutes(routes)}`;
 }
 
-function haveSameRoutes(one: Frontend | undefined, { routes, sources, kind }: Frontend): boolean {
-  const isOfSameKind = (one?.kind === "clusterIP") === (kind === "clusterIP");
-  return one?.routes === routes && one.sources === sources && isOfSameKind;
+/** Describes a frontend with its Service port. *Shape:* `TCP 10.96.0.1:80 pod,node leave # default/web`. */
+export function describeFrontend(frontend: DesiredFrontend): string {
+  return `${describeElement(frontend)} # ${frontend.name}`;
 }
 
 function desiredRoute(
@@ -96,7 +69,7 @@ function desiredRoute(
   { affinitySeconds }: ServicePortPlan,
   node: NodePlan,
   runOf: (set: EndpointSetName) => Buffer,
-): DesiredRoute {
+): SocketRoute {
   const { kind, sources, routes } = frontend;
   // Rules that cannot recognize pods treat them as outside clients, and so must sockets.
   const route = routes[sender === "pod" && node.podTraffic === undefined ? "outside" : sender];
@@ -133,20 +106,16 @@ export function readSlots(family: Family, { frontends, slots }: MapContents): Re
   return slotsByKey;
 }
 
-/** Describes installed frontends as `describeFrontend` does, but without names, keyed by frontend. Pure. */
+/** Describes installed frontends as {@link describeElement} does, keyed by frontend. Pure. */
 export function describeInstalled(family: Family, contents: MapContents): ReadonlyMap<KeyText, string> {
-  const lines = new Map<KeyText, string>();
-  for (const [key, slot] of readSlots(family, contents)) {
-    const routes = readRoutes(contents.slots, slot).map((route) => {
-      const run = route.kind === routeKinds.balance ? runBytes(contents.endpoints, route.run) : undefined;
-      return { ...route, endpoints: describeRun(run) };
-    });
-    lines.set(key, `${describeKey(key)} ${describeRoutes(routes)}`);
-  }
-  return lines;
+  const elements = [...readSlots(family, contents)].map(([key, slot]) => {
+    const routes = readRoutes(contents.slots, slot, contents.endpoints);
+    return [key, describeElement({ key, routes })] as const;
+  });
+  return new Map(elements);
 }
 
-/** A frontend that differs. `before` and `after` are lines from `describeFrontend`. */
+/** A frontend that differs. `before` and `after` describe it, e.g. as `describeElement` does. */
 export interface FrontendDifference {
   /** *Shape:* `TCP 10.96.0.1:80`. */
   readonly place: string;

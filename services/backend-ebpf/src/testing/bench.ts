@@ -51,10 +51,9 @@ async function run(services: number): Promise<void> {
     keys: () => plans.keys(),
     service: (key) => plans.get(key),
   };
-  const nothing = (): void => undefined;
   const tables = new FamilyTables("v4", maps, grace, mapSizes);
   const before = process.cpuUsage();
-  await tables.syncAll(plan, nothing);
+  await tables.syncAll(plan);
   const { user, system } = process.cpuUsage(before);
   const each: number[] = [];
   for (let at = 0; at < changes; at++) {
@@ -62,7 +61,7 @@ async function run(services: number): Promise<void> {
     const key: ServiceKey = `ns/web-${index}`;
     plans.set(key, servicePlan(index, at % 2 === 0 ? 9 : 10));
     const start = performance.now();
-    tables.sync(plan, [key], nothing);
+    tables.sync(plan, [key]);
     each.push(performance.now() - start);
     if (at % 100 === 0) await grace.pass();
   }
@@ -72,7 +71,7 @@ async function run(services: number): Promise<void> {
     `${services} Services × 10 endpoints: full CPU ${((user + system) / 1_000).toFixed(0)} ms, change median ${median.toFixed(3)} ms, ` +
       `peak RSS ${Math.round(process.resourceUsage().maxRSS / 1024)} MB\n`,
   );
-  await tables.syncAll({ ...plan, keys: () => [], service: () => undefined }, nothing);
+  await tables.syncAll({ ...plan, keys: () => [], service: () => undefined });
   await grace.pass();
 }
 
