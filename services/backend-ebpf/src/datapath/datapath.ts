@@ -2,8 +2,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statfsSync } from "node:fs
 import { release } from "node:os";
 import { dirname, join } from "node:path";
 import { gunzipSync } from "node:zlib";
-import type { Family } from "@kpng/model/address.ts";
-import type { Log } from "@kpng/process/log.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
@@ -25,9 +24,16 @@ const fileSystems = { bpf: 0xcafe4a11, cgroup2: 0x63677270 };
 
 /** Checks that this process can make and pin maps. Errors: BPF_UNSUPPORTED with everything that is missing. */
 function checkFeatures(bpfFolder: string): void {
-  const hasFileSystem = fileSystemOf(bpfFolder) === fileSystems.bpf;
-  const mount = `a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`;
-  const missing = [...(hasFileSystem ? [] : [mount]), ...whyNoMaps()];
+  const missing: string[] = [];
+  if (fileSystemOf(bpfFolder) !== fileSystems.bpf) {
+    missing.push(`a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`);
+  }
+  try {
+    const layout = { name: "probe", type: mapTypes.array, keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 };
+    BpfMap.create(layout).close();
+  } catch (error) {
+    missing.push(`the right to use BPF (capabilities BPF and NET_ADMIN; ${reasonOf(error)})`);
+  }
   if (missing.length === 0) return;
   throw new BackendEbpfError("BPF_UNSUPPORTED", `Linux ${release()} on this node lacks: ${missing.join("; ")}`);
 }
@@ -46,12 +52,11 @@ export function findCgroup(
   isVersion2 = (folder: string): boolean => fileSystemOf(folder) === fileSystems.cgroup2,
 ): string {
   const folder = option ?? /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
-  if (folder === undefined) {
-    throw new BackendEbpfError("BPF_UNSUPPORTED", `cgroup version 2 is not mounted: ${howToMount}`);
-  }
-  const cgroup = [folder, join(folder, "unified")].find(isVersion2);
+  const cgroup = folder === undefined ? undefined : [folder, join(folder, "unified")].find(isVersion2);
   if (cgroup === undefined) {
-    throw new BackendEbpfError("BPF_UNSUPPORTED", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
+    const what =
+      folder === undefined ? "cgroup version 2 is not mounted" : `${folder} is not a folder of cgroup version 2`;
+    throw new BackendEbpfError("BPF_UNSUPPORTED", `${what}: ${howToMount}`);
   }
   // Every cgroup except the root has this file.
   if (option === undefined && existsSync(join(cgroup, "cgroup.type"))) {
@@ -74,17 +79,6 @@ function fileSystemOf(folder: string): number | undefined {
   }
 }
 
-function whyNoMaps(): readonly string[] {
-  const layout = { name: "probe", type: mapTypes.array, keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 } as const;
-  try {
-    BpfMap.create(layout).close();
-    return [];
-  } catch (error) {
-    const { message } = error as BackendEbpfError;
-    return [`the right to use BPF (capabilities BPF and NET_ADMIN; ${message})`];
-  }
-}
-
 /**
  * The socket hooks at which `Datapath` attaches programs to a cgroup. `connect` chooses the endpoint of a TCP socket,
  * and `getpeername` returns the address to which the process connected. All other traffic is translated by the nftables
@@ -99,50 +93,6 @@ export const socketHooks: readonly Hook[] = [
 
 /** Bits of `flags` in map `config`. Source: lb.bpf.c. */
 const configFlags = { loopbackNodePorts: 1, socketsOfPods: 2 };
-
-/** Returns the value of map `config` for one family. `netnsCookie` identifies the node's network namespace. Pure. */
-function encodeConfig(node: NodePlan, netnsCookie: bigint, isForPods: boolean): Buffer {
-  const bytes = Buffer.alloc(sizes.config);
-  bytes.writeBigUInt64LE(netnsCookie);
-  const loopback = node.isLoopbackNodePorts ? configFlags.loopbackNodePorts : 0;
-  bytes.writeUInt32LE(loopback | (isForPods ? configFlags.socketsOfPods : 0), 8);
-  return bytes;
-}
-
-/**
- * Returns the addresses at which node ports answer, except loopback addresses, for which map `config` has a flag. Pure.
- */
-export function nodePortAddresses(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
-  const chosen = node.nodePortAddresses === "all" ? localAddresses : node.nodePortAddresses;
-  return chosen.filter((address) => !isLoopback(address));
-}
-
-/** Writes the node's part of the maps for one family. Returns a line for each difference. Errors: BPF_FAILED. */
-function writeNodeState(
-  maps: EbpfMaps,
-  family: Family,
-  config: Buffer,
-  addresses: readonly string[],
-): readonly string[] {
-  const changes: string[] = [];
-  const index = family === "v4" ? 0 : 1;
-  if (!maps.get("config").get(index).equals(config)) {
-    maps.get("config").set(index, config);
-    changes.push("settings of the node differ");
-  }
-  const map = maps.get("node_addresses");
-  const desired = new Map(addresses.map((address) => [addressBytes(address).toString("latin1"), address]));
-  for (const [key] of map.entries()) {
-    if (familyOf(key) !== family || desired.delete(key.toString("latin1"))) continue;
-    map.delete(key);
-    changes.push("an address is not the node's");
-  }
-  for (const [key, address] of desired) {
-    map.set(key, 1);
-    changes.push(`address ${address} was missing`);
-  }
-  return changes;
-}
 
 /** Options of {@link Datapath}. */
 export interface DatapathOptions {
@@ -178,7 +128,6 @@ export class Datapath {
     this.#options = options;
     this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
-    mkdirSync(this.#links, { recursive: true, mode: 0o700 });
     this.maps = EbpfMaps.open(folder, mapSizes);
     this.grace = new GracePeriods();
     this.#programs = socketHooks.map((hook) =>
@@ -201,10 +150,37 @@ export class Datapath {
     }
   }
 
-  /** Writes the information about the node that programs need for one family. Returns a line for each difference. */
+  /**
+   * Writes what programs must know about the node for one family: settings, and the addresses at which node ports
+   * answer. Returns a line for each difference. Errors: BPF_FAILED.
+   */
   useNode(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
-    const config = encodeConfig(node, this.#netnsCookie, this.#options.isForPods);
-    return writeNodeState(this.maps, node.family, config, nodePortAddresses(node, localAddresses));
+    const { family, isLoopbackNodePorts, nodePortAddresses } = node;
+    const changes: string[] = [];
+    const config = Buffer.alloc(sizes.config);
+    config.writeBigUInt64LE(this.#netnsCookie);
+    const loopback = isLoopbackNodePorts ? configFlags.loopbackNodePorts : 0;
+    config.writeUInt32LE(loopback | (this.#options.isForPods ? configFlags.socketsOfPods : 0), 8);
+    const index = family === "v4" ? 0 : 1;
+    if (!this.maps.get("config").get(index).equals(config)) {
+      this.maps.get("config").set(index, config);
+      changes.push("settings of the node differ");
+    }
+    const chosen = nodePortAddresses === "all" ? localAddresses : nodePortAddresses;
+    // For loopback addresses, there is a flag.
+    const addresses = chosen.filter((address) => !isLoopback(address));
+    const desired = new Map(addresses.map((address) => [addressBytes(address).toString("latin1"), address]));
+    const map = this.maps.get("node_addresses");
+    for (const [key] of map.entries()) {
+      if (familyOf(key) !== family || desired.delete(key.toString("latin1"))) continue;
+      map.delete(key);
+      changes.push("an address is not the node's");
+    }
+    for (const [key, address] of desired) {
+      map.set(key, 1);
+      changes.push(`address ${address} was missing`);
+    }
+    return changes;
   }
 
   /**
