@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { isIn, parseCidr } from "@kpng/model/address.ts";
@@ -101,12 +102,9 @@ export class TcpListener {
   /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
   static async open(served: ServedPort, at: EndpointAddress, context: RelayContext): Promise<TcpListener> {
     const listener = new TcpListener(served, context);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
     const server = listener.#server;
-    server.once("error", reject);
-    server.listen({ host: at.address, port: at.port, backlog, ipv6Only: true }, resolve);
-    await promise;
-    server.removeListener("error", reject);
+    server.listen({ host: at.address, port: at.port, backlog, ipv6Only: true });
+    await once(server, "listening");
     // A connection could not be accepted, e.g. because of too many open files. It is lost, but the next one may
     // succeed.
     server.on("error", () => served.balancer.traffic.end("limit"));

@@ -1,4 +1,5 @@
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
+import { once } from "node:events";
 import { isIPv6 } from "node:net";
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
@@ -49,15 +50,13 @@ export class UdpListener {
   /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
   static async open(served: ServedPort, { address, port }: EndpointAddress, context: UdpContext): Promise<UdpListener> {
     const listener = new UdpListener(served, isIPv6(address) ? "udp6" : "udp4", context);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
     const socket = listener.#socket;
-    socket.once("error", reject);
-    socket.bind({ address, port }, resolve);
-    await promise.catch((error: unknown) => {
+    const listening = once(socket, "listening");
+    socket.bind({ address, port });
+    await listening.catch((error: unknown) => {
       socket.close();
       throw error;
     });
-    socket.removeListener("error", reject);
     // This means that a client has refused an answer, which does not concern other clients.
     socket.on("error", () => undefined);
     socket.on("message", (data, from) => listener.#receive(data, from));
@@ -96,7 +95,13 @@ export class UdpListener {
     if (flow === undefined) return;
     this.#served.balancer.traffic.bytesFromClients += data.length;
     this.#use(flow);
-    flow.send(data);
+    if (isFull(flow.socket)) return;
+    try {
+      flow.socket.send(data);
+    } catch (error) {
+      // The socket is not connected.
+      this.#fail(flow, error as NodeJS.ErrnoException);
+    }
   }
 
   /** Begins a flow. Returns undefined if it was refused or has failed. */
@@ -108,26 +113,25 @@ export class UdpListener {
     const set = admit(frontend, senders, address);
     if (set === "source" || set === "policy") return void traffic.end(set);
     if (!this.#take(address)) return void traffic.end("limit");
-    const endpoint = balancer.choose(set, address, performance.now());
+    const nowMs = performance.now();
+    const endpoint = balancer.choose(set, address, nowMs);
     if (endpoint === undefined) {
       this.#context.limit.release(traffic, address);
       return void traffic.end(balancer.has(set) ? "loop" : "policy");
     }
-    const flow = new UdpFlow(client, endpoint, balancer, {
-      onAnswer: (data) => {
-        this.#use(flow);
-        if (isFull(this.#socket)) return;
-        traffic.bytesToClients += data.length;
-        this.#socket.send(data, port, address);
-      },
-      onError: ({ code }) => {
-        const isLimit = code === "EMFILE" || code === "ENFILE";
-        if (!isLimit) balancer.forget(address);
-        this.#end(flow, isLimit ? "limit" : "endpoint-reset");
-      },
-    });
+    const socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
+    const flow: UdpFlow = { client, endpoint, balancer, socket, hasAnswer: false, beganMs: nowMs, usedMs: nowMs };
     getOrMake(this.#flows, address, () => new Map<number, UdpFlow>()).set(port, flow);
-    flow.start();
+    socket.on("error", (error: NodeJS.ErrnoException) => this.#fail(flow, error));
+    socket.on("message", (answer) => {
+      flow.hasAnswer = true;
+      this.#use(flow);
+      if (isFull(this.#socket)) return;
+      traffic.bytesToClients += answer.length;
+      this.#socket.send(answer, port, address);
+    });
+    // If there are too many open files or there is no route to the endpoint, this ends the flow before it returns.
+    socket.connect(endpoint.port, endpoint.address);
     return this.#flows.get(address)?.get(port);
   }
 
@@ -150,6 +154,13 @@ export class UdpListener {
     flows?.set(flow.client.port, flow);
   }
 
+  /** Ends a flow because its endpoint refused a datagram (ICMP) or its socket failed. */
+  #fail(flow: UdpFlow, { code }: NodeJS.ErrnoException): void {
+    const isLimit = code === "EMFILE" || code === "ENFILE";
+    if (!isLimit) flow.balancer.forget(flow.client.address);
+    this.#end(flow, isLimit ? "limit" : "endpoint-reset");
+  }
+
   #end(flow: UdpFlow, end: ConnectionEnd): void {
     const { address, port } = flow.client;
     const flows = this.#flows.get(address);
@@ -157,7 +168,7 @@ export class UdpListener {
     const { traffic } = flow.balancer;
     flows.delete(port);
     if (flows.size === 0) this.#flows.delete(address);
-    flow.close();
+    flow.socket.close();
     this.#context.limit.release(traffic, address);
     traffic.end(end);
   }
@@ -166,66 +177,18 @@ export class UdpListener {
 /** Returns whether so much data waits in a socket that further data must be dropped. */
 const isFull = (socket: Socket): boolean => socket.getSendQueueSize() > maxQueuedBytes;
 
-interface FlowEvents {
-  onAnswer(data: Buffer): void;
-  /** Called if the endpoint refused a datagram (ICMP) or the socket failed. */
-  onError(error: NodeJS.ErrnoException): void;
-}
-
-/**
- * Carries one client's datagrams to one endpoint. It uses a connected socket, so that the endpoint's answers can be
- * assigned to this client and its refusals are reported.
- *
- * Nothing is reported before {@link start}, and errors may be reported during it.
- */
-class UdpFlow {
+/** One client's datagrams to one endpoint. */
+interface UdpFlow {
   readonly client: EndpointAddress;
   readonly endpoint: BalancedEndpoint;
   /** The balancer of the service port to which the flow belongs. */
   readonly balancer: Balancer;
-  readonly #socket: Socket;
-  readonly #events: FlowEvents;
-  hasAnswer = false;
-  readonly beganMs = performance.now();
+  /** Connected, so that it receives only the endpoint's answers, and reports its refusals. */
+  readonly socket: Socket;
+  hasAnswer: boolean;
+  readonly beganMs: number;
   /** Time of the last datagram. */
-  usedMs = this.beganMs;
-
-  constructor(client: EndpointAddress, endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
-    this.client = client;
-    this.endpoint = endpoint;
-    this.balancer = balancer;
-    this.#socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
-    this.#events = events;
-  }
-
-  /**
-   * Connects the socket. If there are too many open files or there is no route to the endpoint, the error is reported
-   * before this method returns.
-   */
-  start(): void {
-    const { endpoint } = this;
-    const [socket, events] = [this.#socket, this.#events];
-    socket.on("error", (error) => events.onError(error));
-    socket.on("message", (data) => {
-      this.hasAnswer = true;
-      events.onAnswer(data);
-    });
-    socket.connect(endpoint.port, endpoint.address);
-  }
-
-  send(data: Buffer): void {
-    if (isFull(this.#socket)) return;
-    try {
-      this.#socket.send(data);
-    } catch (error) {
-      // The socket is not connected.
-      this.#events.onError(error as NodeJS.ErrnoException);
-    }
-  }
-
-  close(): void {
-    this.#socket.close();
-  }
+  usedMs: number;
 }
 
 /**
