@@ -55,8 +55,6 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
       udp: { idleMs: 30_000, streamIdleMs: 120_000, streamAfterMs: 2_000 },
       sweepMs: 6_000,
       maxConnections: Number(options.maxConnections),
-      maxFlows: 0,
-      maxPerService: 0,
       // An eighth of the local ports.
       maxListenersPerService: 1_250,
     },

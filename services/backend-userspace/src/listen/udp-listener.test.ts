@@ -77,7 +77,8 @@ test("a client with affinity gets another endpoint when its own refuses a datagr
 
 test("flows beyond a client's share end its own flows that are idle longest, and no flow of another client", async () => {
   const one = await udpEndpoint("one");
-  await using service = await open({ endpoints: [one.at] }, { maxFlows: 100, maxPerService: 20 });
+  await using service = await open({ endpoints: [one.at] });
+  service.runtime.udp.limit.limits = { total: 100, perService: 20 };
   const other = await client("127.0.0.2");
   await exchange(other, service.port);
   const flood = await Promise.all(Array.from({ length: 50 }, () => client()));
@@ -131,7 +132,7 @@ test("an endpoint that no socket can be connected to is followed by the next one
 
 test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
   const one = await udpEndpoint("one");
-  await using service = await open({ endpoints: [one.at] }, { maxFlows: 20 });
+  await using service = await open({ endpoints: [one.at] });
   const own = { address: "127.0.0.1", port: service.port };
   await service.apply({ protocol: "UDP", endpoints: [own] });
   const socket = await client();

@@ -184,7 +184,7 @@ test("a connection of a deleted Service goes on", async () => {
 
 test("connections beyond a limit, here a client's half of a Service, are reset, and one that ends makes room", async () => {
   await using endpoint = await TestEndpoint.open((socket) => socket.write("hello"));
-  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxPerService: 4 });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxConnections: 8 });
   const clients = [await service.connect(), await service.connect()];
   await Promise.all(clients.map((client) => once(client, "data")));
   // The reset may arrive before the client knows that it is connected.

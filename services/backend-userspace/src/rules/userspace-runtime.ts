@@ -1,15 +1,14 @@
 import { addressAndPort } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
+import { machineMemoryBytes } from "@kpng/process/run/memory.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { FlowLimits, UdpContext } from "../listen/udp-listener.ts";
 import { type ConnectionLimits, ReadGarbage, RelayBuffers, type RelayContext } from "../relay/connection.ts";
 import {
-  type GivenLimits,
   limitsFor,
-  readMemoryLimit,
   readOpenFilesLimit,
   registerTrafficMetrics,
   TrafficLimit,
@@ -17,11 +16,13 @@ import {
 } from "../traffic/service-traffic.ts";
 
 /** Traffic settings from the backend's options. */
-export interface TrafficSettings extends GivenLimits {
+export interface TrafficSettings {
   readonly tcp: ConnectionLimits;
   readonly udp: FlowLimits;
   /** Time between two checks of the time limits, in milliseconds. */
   readonly sweepMs: number;
+  /** Maximum number of open TCP connections; 0 for the default of `limitsFor`. */
+  readonly maxConnections: number;
   /**
    * Maximum number of frontends of a Service that get a listener in one family. It is limited because other Services
    * need local ports, too.
@@ -55,9 +56,9 @@ export class UserspaceRuntime {
   #timer: NodeJS.Timeout | undefined;
 
   constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
-    const limits = this.#limits(settings);
-    const [connections, flows] = [new TrafficLimit(limits.connections), new TrafficLimit(limits.flows)];
     this.settings = settings;
+    const limits = this.#limits();
+    const [connections, flows] = [new TrafficLimit(limits.connections), new TrafficLimit(limits.flows)];
     this.log = log;
     this.relay = { limit: connections, open: new Set(), buffers: new RelayBuffers(), garbage: new ReadGarbage() };
     this.udp = { limit: flows, listeners: new Set() };
@@ -87,13 +88,14 @@ export class UserspaceRuntime {
 
   /** Adapts default limits to the number of descriptors that are not used by listeners. */
   updateLimits(): void {
-    const { connections, flows } = this.#limits(this.settings);
+    const { connections, flows } = this.#limits();
     this.relay.limit.limits = connections;
     this.udp.limit.limits = flows;
   }
 
-  #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
-    return limitsFor({ openFiles: this.#openFiles - this.listening.size, memoryBytes: readMemoryLimit() }, settings);
+  #limits(): ReturnType<typeof limitsFor> {
+    const resources = { openFiles: this.#openFiles - this.listening.size, memoryBytes: machineMemoryBytes() };
+    return limitsFor(resources, this.settings.maxConnections);
   }
 
   /**

@@ -21,8 +21,6 @@ const settings: TrafficSettings = {
   udp: { idleMs: 60_000, streamIdleMs: 60_000, streamAfterMs: 0 },
   sweepMs: 50,
   maxConnections: 1_000,
-  maxFlows: 1_000,
-  maxPerService: 1_000,
   maxListenersPerService: 1_000,
 };
 

@@ -4,7 +4,6 @@ import { RunningService, readAll, TestEndpoint } from "../testing/running-servic
 import { limitsFor, TrafficLimit, TrafficTable } from "./service-traffic.ts";
 
 const mib = 1_048_576;
-const none = { maxConnections: 0, maxFlows: 0, maxPerService: 0 };
 
 test.each([
   {
@@ -18,17 +17,14 @@ test.each([
   { name: "few descriptors", openFiles: 1_024, memory: 65_536, connections: 288, flows: 192 },
   { name: "no descriptors beside listeners, and little memory", openFiles: -5, memory: 100, connections: 8, flows: 8 },
 ])("default limits fit $name", ({ openFiles, memory, connections, flows }) => {
-  const limits = limitsFor({ openFiles, memoryBytes: memory * mib }, none);
+  const limits = limitsFor({ openFiles, memoryBytes: memory * mib }, 0);
   expect([limits.connections.total, limits.flows.total]).toEqual([connections, flows]);
   expect(limits.connections.perService).toBe(Math.ceil(connections / 2));
 });
 
-test("given limits take precedence", () => {
-  const given = { maxConnections: 20_000, maxFlows: 3, maxPerService: 50 };
-  expect(limitsFor({ openFiles: 100, memoryBytes: 1 }, given)).toEqual({
-    connections: { total: 20_000, perService: 50 },
-    flows: { total: 3, perService: 3 },
-  });
+test("a given limit of connections takes precedence", () => {
+  const { connections } = limitsFor({ openFiles: 100, memoryBytes: 1 }, 20_000);
+  expect(connections).toEqual({ total: 20_000, perService: 10_000 });
 });
 
 test("a client takes half of a Service's places at most, and others take the rest", () => {
@@ -50,8 +46,9 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
     socket.resume();
   });
   const refusing = { address: "127.0.0.1", port: 1 };
-  const limits = { maxPerService: 4, maxConnections: 20, maxFlows: 30 };
-  await using service = await RunningService.open({ endpoints: [refusing, endpoint.at] }, limits);
+  await using service = await RunningService.open({ endpoints: [refusing, endpoint.at] });
+  service.runtime.relay.limit.limits = { total: 20, perService: 4 };
+  service.runtime.udp.limit.limits = { total: 30, perService: 15 };
   const ask = async (): Promise<string> => {
     const client = await service.connect();
     client.end("question");

@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { totalmem } from "node:os";
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { addGauge } from "@kpng/process/health/metrics.ts";
@@ -150,40 +149,23 @@ const bytesPerConnection = 48 * 1_024;
 /** Smallest default limit, so that something works even with few descriptors or little memory. */
 const minimum = 8;
 
-/** Maximum numbers of connections and flows, in all and of one Service; 0 for the default of {@link limitsFor}. */
-export interface GivenLimits {
-  readonly maxConnections: number;
-  readonly maxFlows: number;
-  readonly maxPerService: number;
-}
-
 /**
  * Derives limits from the memory and from the descriptors that no listener uses. A connection takes two descriptors and
  * a UDP flow one; a quarter of the descriptors is reserved for flows. Each connection or flow takes 48 KiB of the memory
- * beyond 150 MiB. A single Service may use half of a limit unless `maxPerService` is given. Given numbers other than 0
- * take precedence. Pure.
+ * beyond 150 MiB. A single Service may use half of a limit. `maxConnections` takes precedence unless it is 0. Pure.
  */
 export function limitsFor(
   { openFiles, memoryBytes }: { readonly openFiles: number; readonly memoryBytes: number },
-  { maxConnections, maxFlows, maxPerService }: GivenLimits,
+  maxConnections: number,
 ): { readonly connections: Limits; readonly flows: Limits } {
   const free = openFiles - Math.min(reservedFiles, openFiles / 4);
   const inMemory = (memoryBytes - baseBytes) / bytesPerConnection;
   const fit = (files: number, most: number): number => Math.max(minimum, Math.floor(Math.min(files, inMemory, most)));
-  const make = (total: number): Limits => ({
-    total,
-    perService: maxPerService === 0 ? Math.ceil(total / 2) : Math.min(maxPerService, total),
-  });
+  const make = (total: number): Limits => ({ total, perService: Math.ceil(total / 2) });
   return {
     connections: make(maxConnections || fit((free * 0.75) / 2, 100_000)),
-    flows: make(maxFlows || fit(free * 0.25, 10_000)),
+    flows: make(fit(free * 0.25, 10_000)),
   };
-}
-
-/** Returns the cgroup's memory limit or the machine's memory, in bytes. Connections take little of V8's heap. */
-export function readMemoryLimit(): number {
-  // `constrainedMemory` returns 0 or a huge number if there is no limit.
-  return Math.min(process.constrainedMemory() || Number.POSITIVE_INFINITY, totalmem());
 }
 
 /** Returns the limit of open files of this process (Node.js has raised it to the hard limit); 1 024 if unknown. */

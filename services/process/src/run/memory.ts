@@ -1,14 +1,15 @@
 import { totalmem } from "node:os";
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 
-/**
- * Memory available to this process, in bytes: the smallest of V8's heap limit, the cgroup's limit and the machine's
- * memory.
- */
-export function memoryLimitBytes(): number {
+/** Returns the cgroup's memory limit or the machine's memory, whichever is smaller, in bytes. */
+export function machineMemoryBytes(): number {
   // `constrainedMemory` returns 0 or a huge number if there is no limit.
-  const constrained = process.constrainedMemory() || Number.POSITIVE_INFINITY;
-  return Math.min(getHeapStatistics().heap_size_limit, constrained, totalmem());
+  return Math.min(process.constrainedMemory() || Number.POSITIVE_INFINITY, totalmem());
+}
+
+/** Returns the memory available to this process, in bytes: {@link machineMemoryBytes} or V8's heap limit. */
+export function memoryLimitBytes(): number {
+  return Math.min(getHeapStatistics().heap_size_limit, machineMemoryBytes());
 }
 
 /**
