@@ -3,7 +3,8 @@ import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.t
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type Family, parseAddress } from "@kpng/model/address.ts";
+import { type AddressSet, toAddressSet } from "@kpng/model/address.ts";
+import { hasAddress } from "@kpng/model/service.ts";
 import { type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { openEntries, removeTables } from "./entry/redirect-entry.ts";
@@ -27,8 +28,8 @@ const userspaceOptions: readonly OptionSpec[] = [
 ];
 
 interface UserspaceSettings {
-  /** Addresses given with `--map`; undefined if packets are redirected. */
-  readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
+  /** Addresses given with `--map`; none if packets are redirected. */
+  readonly mapAddresses: AddressSet;
   /** Name of the nftables table. */
   readonly tableName: string;
   readonly traffic: TrafficSettings;
@@ -46,7 +47,7 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
     throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
   }
   return {
-    mapAddresses: given.length === 0 ? undefined : mapAddresses(given),
+    mapAddresses: mapAddresses(given),
     tableName: serviceProxyName === "" ? "kpng-user" : `kpng-user-${hash}`,
     traffic: {
       // `idleMs` is the conntrack timeout that kube-proxy sets for idle connections.
@@ -61,18 +62,14 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   };
 }
 
-function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses"] {
-  const addresses: Partial<Record<Family, string>> = {};
-  for (const text of texts) {
-    const parsed = parseAddress(text);
-    if (parsed === undefined) throw new ProcessError("BAD_OPTION", `--map "${text}" is not an IP address`);
-    const other = addresses[parsed.family];
-    if (other !== undefined && other !== parsed.address) {
-      throw new ProcessError("BAD_OPTION", `--map: ${other} and ${text} have the same IP family; give one per family`);
-    }
-    addresses[parsed.family] = parsed.address;
+function mapAddresses(texts: readonly string[]): AddressSet {
+  const { set, invalid } = toAddressSet(texts);
+  if (invalid.length > 0) throw new ProcessError("BAD_OPTION", `--map "${invalid[0]}" is not an IP address`);
+  for (const ofFamily of [set.v4, set.v6].filter(({ length }) => length > 1)) {
+    const text = `--map: ${ofFamily.join(" and ")} have the same IP family; give one per family`;
+    throw new ProcessError("BAD_OPTION", text);
   }
-  return addresses;
+  return set;
 }
 
 /**
@@ -120,11 +117,9 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
       const entries = await openEntries({ ...settings, print });
       const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
       const ruleSets = entries.map((entry) => new UserspaceRuleSet({ entry, runtime, localAddresses }));
-      // Without redirection, a client reaches only the address to which it sends.
-      const isRedirected = entries.some(({ kind }) => kind === "redirect");
       const listeners = () => new Map(ruleSets.flatMap((ruleSet) => [...ruleSet.udpListeners()]));
-      const udpListeners = isRedirected ? listeners : undefined;
-      return { ruleSets, udpListeners };
+      // Without redirection, a client reaches only the address to which it sends.
+      return { ruleSets, udpListeners: hasAddress(settings.mapAddresses) ? undefined : listeners };
     },
     cleanUp: ({ log }) => removeTables(tableName, log),
   };

@@ -27,7 +27,7 @@ describePackets("entries in the kernel", () => {
         refusedDelete: "ENTRY_FAILED",
         afterwards: [],
         left: "",
-        chosen: ["redirect"],
+        chosen: ["RedirectEntry"],
         chosenLeft: "",
       });
     },

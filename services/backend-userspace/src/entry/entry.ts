@@ -61,12 +61,11 @@ export interface EntryNode {
  */
 export interface Entry {
   readonly family: Family;
-  readonly kind: "redirect" | "map";
   /** Sets the state of the node. Returns whether the places of known frontends may have changed. */
   useNode(node: EntryNode): boolean;
   /** Returns the place to listen at for a frontend; undefined if this entry does not serve it. */
   placeOf(at: EntryFrontend): Place | undefined;
-  /** Puts changes into effect. If it rejects, nothing was changed. */
+  /** Puts changes into effect. If it rejects, the next call puts all of them into effect. */
   publish(changes: readonly EntryChange[]): Promise<void>;
   /**
    * Returns whether packets that this process sends to an address and port would reach one of its own listeners. False
@@ -123,7 +122,6 @@ interface MapEntryOptions {
  * *Shape of a line:* `default/web:http TCP 10.96.0.1:80 -> 127.0.0.1:20173`.
  */
 export class MapEntry implements Entry {
-  readonly kind = "map";
   readonly #options: MapEntryOptions;
   readonly #printed = new Map<string, string>();
 

@@ -1,8 +1,8 @@
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
 import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
-import { type Family, families, isLinkLocal, withoutDottedIPv6 } from "@kpng/model/address.ts";
-import type { Protocol } from "@kpng/model/service.ts";
+import { type AddressSet, type Family, families, isLinkLocal, withoutDottedIPv6 } from "@kpng/model/address.ts";
+import { hasAddress, type Protocol } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
@@ -134,7 +134,6 @@ interface RedirectEntryOptions {
  * rules, the kernel would choose the address.
  */
 export class RedirectEntry implements Entry {
-  readonly kind = "redirect";
   readonly #options: RedirectEntryOptions;
   /** The published elements, keyed by frontend id. */
   readonly #published = new Map<string, readonly Element[]>();
@@ -170,30 +169,24 @@ export class RedirectEntry implements Entry {
   async publish(changes: readonly EntryChange[]): Promise<void> {
     const [deletions, additions]: [string[], string[]] = [[], []];
     const table = tableOf(this.family, this.#options.table);
-    const next = new Map<string, readonly Element[]>();
     for (const { at, state } of changes) {
       const [before, after] = [this.#published.get(at.id) ?? [], elementsOf(at, state)];
       if (JSON.stringify(before) === JSON.stringify(after)) continue;
-      next.set(at.id, after);
+      if (after.length === 0) this.#published.delete(at.id);
+      else this.#published.set(at.id, after);
       for (const { set, key } of before) deletions.push(`delete element ${table} ${set} { ${key} }\n`);
       for (const element of after) additions.push(`add element ${table} ${element.set} { ${textOf(element)} }\n`);
     }
-    // If the table may be different, it is replaced below, together with all published elements.
-    const isKnown = this.#installedRules !== undefined;
-    if (isKnown && next.size > 0) {
-      try {
-        await runTool(["nft", "-f", "-"], [...deletions, ...additions].join(""));
-      } catch (error) {
-        // Another program may have deleted elements, so the next attempt replaces the table.
-        this.#installedRules = undefined;
-        throw error;
-      }
+    // If the table may be different, it is replaced with all published elements.
+    if (this.#installedRules === undefined) return await this.#install();
+    if (deletions.length + additions.length === 0) return;
+    try {
+      await runTool(["nft", "-f", "-"], [...deletions, ...additions].join(""));
+    } catch (error) {
+      // Another program may have deleted elements, so the next attempt replaces the table.
+      this.#installedRules = undefined;
+      throw error;
     }
-    for (const [id, after] of next) {
-      if (after.length === 0) this.#published.delete(id);
-      else this.#published.set(id, after);
-    }
-    if (!isKnown) await this.#install();
   }
 
   captures(protocol: Protocol, { address, port }: EndpointAddress): boolean {
@@ -298,8 +291,8 @@ export async function runTool(command: readonly string[], stdin = ""): Promise<s
 }
 
 interface EntryOptions {
-  /** Addresses for `MapEntry`; undefined if packets are to be redirected. */
-  readonly mapAddresses: Readonly<Partial<Record<Family, string>>> | undefined;
+  /** Addresses for `MapEntry`, at most one of each family; none if packets are to be redirected. */
+  readonly mapAddresses: AddressSet;
   /** Name of the nftables table. */
   readonly tableName: string;
   readonly print: (line: string) => void;
@@ -311,11 +304,10 @@ interface EntryOptions {
  */
 export async function openEntries({ tableName, mapAddresses, print }: EntryOptions) {
   const ports = localPortRange;
-  if (mapAddresses !== undefined) {
-    return families.flatMap((family): readonly Entry[] => {
-      const address = mapAddresses[family];
-      return address === undefined ? [] : [new MapEntry({ family, address, ports, print })];
-    });
+  if (hasAddress(mapAddresses)) {
+    return families.flatMap((family) =>
+      mapAddresses[family].map((address): Entry => new MapEntry({ family, address, ports, print })),
+    );
   }
   try {
     // `--check` needs the same privileges as a transaction, but commits nothing.

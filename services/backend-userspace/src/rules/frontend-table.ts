@@ -40,8 +40,6 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   #owner: FrontendOwner;
   #listener: OpenListener | undefined;
   readonly #replaced: OpenListener[] = [];
-  /** The state that the entry has put into effect last, as JSON. */
-  #published = "";
   /** Whether the current plan contains this frontend. */
   isPlanned = true;
   /** Reason why the frontend has no listener although it needs one; undefined otherwise. */
@@ -81,17 +79,6 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     const { verdict } = this;
     if (verdict !== "serve") return { kind: verdict };
     return this.#listener === undefined ? { kind: "none" } : { kind: "open", at: this.#listener.at };
-  }
-
-  /** True if nothing has to be opened, closed or published. */
-  isSettledAt(place: Place | undefined): boolean {
-    const isSettled = this.#isAt(place) && this.#replaced.length === 0 && this.isPlanned;
-    return isSettled && this.#published === JSON.stringify(this.state);
-  }
-
-  /** Records that the entry has put the current state into effect. */
-  setPublished(): void {
-    this.#published = JSON.stringify(this.state);
   }
 
   /** Applies a new plan, which may belong to another Service. Open connections go on. */
@@ -135,10 +122,9 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Describes the frontend in one line. *Shape:* `TCP 10.96.0.1:80 default/web serve at 192.0.2.1:20173`. */
   describe(): string {
-    const { address, protocol, port } = this.frontend;
     const at = this.#listener?.at;
-    const served = at === undefined ? this.verdict : `serve at ${addressAndPort(at.address, at.port)}`;
-    return `${protocol} ${addressAndPort(address ?? "*", port)} ${this.name} ${served}`;
+    const outcome = at === undefined ? this.verdict : `serve at ${addressAndPort(at.address, at.port)}`;
+    return describeFrontend(this.frontend, this.name, outcome);
   }
 
   #isAt(place: Place | undefined): boolean {
@@ -177,6 +163,11 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     };
     return { at, close };
   }
+}
+
+/** Describes a frontend of a service port, and what happens to its clients. */
+export function describeFrontend({ address, protocol, port }: Frontend, name: string, outcome: string): string {
+  return `${protocol} ${addressAndPort(address ?? "*", port)} ${name} ${outcome}`;
 }
 
 /** Maximum number of clients that are remembered for one Service port with affinity. */

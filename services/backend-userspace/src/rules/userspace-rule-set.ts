@@ -2,13 +2,13 @@ import { isIPv6 } from "node:net";
 import { type FrontendKey, ipFrontend, nodePortFrontend } from "@kpng/backend-kit/conntrack/udp-flows.ts";
 import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
-import { type AddressSet, addressAndPort, type Family } from "@kpng/model/address.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { BackendUserspaceError, type Entry, type Place } from "../entry/entry.ts";
 import { isUsable } from "../entry/redirect-entry.ts";
 import { Senders, verdictOf } from "../listen/tcp-listener.ts";
-import { FrontendTable, type ServedFrontend } from "./frontend-table.ts";
+import { describeFrontend, FrontendTable, type ServedFrontend } from "./frontend-table.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";
 
 interface UserspaceRuleSetOptions {
@@ -123,17 +123,13 @@ export class UserspaceRuleSet implements RuleSet {
     repaired: readonly string[] = [],
   ): Promise<RuleChange> {
     const { entry, runtime } = this.#options;
-    const isSettled = repaired.length === 0 && frontends.every((one) => one.isSettledAt(this.#placeOf(one)));
-    if (!isSettled) stages?.committing();
-    const before = new Map(frontends.map((frontend) => [frontend, frontend.describe()]));
+    stages?.committing();
     const opened = await this.#open(frontends);
     runtime.updateLimits();
     await entry.publish(frontends.map((at) => ({ at, state: at.state })));
     const closed: string[] = [];
     for (const frontend of frontends) {
-      const isClosed = frontend.closeReplaced();
-      if (isClosed && !opened.has(frontend)) closed.push(before.get(frontend) ?? frontend.id);
-      frontend.setPublished();
+      if (frontend.closeReplaced() && !opened.has(frontend)) closed.push(frontend.id);
       if (!frontend.isPlanned) this.#table.delete(frontend);
     }
     const failed = this.#planned().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));
@@ -253,10 +249,8 @@ export class PrintedRuleSet implements RuleSet {
 
 function describe(plan: FamilyPlan, key: ServiceKey): readonly string[] {
   return (plan.service(key)?.ports ?? []).flatMap(({ name, frontends }) =>
-    frontends.map((frontend) => {
-      const { address, port, protocol } = frontend;
-      const verdict = protocol === "SCTP" ? "not served" : verdictOf(frontend);
-      return `${protocol} ${addressAndPort(address ?? "*", port)} ${name} ${verdict}`;
-    }),
+    frontends.map((frontend) =>
+      describeFrontend(frontend, name, frontend.protocol === "SCTP" ? "not served" : verdictOf(frontend)),
+    ),
   );
 }

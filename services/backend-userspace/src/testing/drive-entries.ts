@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import type { Family } from "@kpng/model/address.ts";
+import { type Family, noAddresses } from "@kpng/model/address.ts";
 import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { type EntryFrontend, type EntryState, localPortRange } from "../entry/entry.ts";
@@ -73,10 +73,10 @@ await redirect.close();
 steps.left = run("nft list tables").trim();
 
 const opened = await openEntries({
-  mapAddresses: undefined,
+  mapAddresses: noAddresses,
   tableName: "kpng-test",
   print: () => undefined,
 });
-steps.chosen = [...new Set(opened.map(({ kind }) => kind))];
+steps.chosen = [...new Set(opened.map((entry) => entry.constructor.name))];
 steps.chosenLeft = run("nft list tables").trim();
 process.stdout.write(`${JSON.stringify(steps)}\n`);
