@@ -63,8 +63,8 @@ export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false
   const { key, crt, ca } = paths;
   if (key === undefined && crt === undefined && ca === undefined) return undefined;
   if (key === undefined || crt === undefined || (ca === undefined && !hasTokens)) {
-    const isMissing = { key: key === undefined, crt: crt === undefined, ca: ca === undefined && !hasTokens };
-    const missing = Object.entries(isMissing).flatMap(([name, is]) => (is ? [`--${prefix}tls-${name}`] : []));
+    const names = ["key", "crt", ...(hasTokens ? [] : (["ca"] as const))] as const;
+    const missing = names.filter((name) => paths[name] === undefined).map((name) => `--${prefix}tls-${name}`);
     const needs = hasTokens
       ? "needs a key and a certificate"
       : "verifies client certificates and needs all three files";

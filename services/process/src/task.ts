@@ -16,19 +16,16 @@ export interface Task {
 export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Promise<void> {
   const failure = new AbortController();
   const combined = AbortSignal.any([signal, failure.signal]);
-  const results = await Promise.allSettled(
+  await Promise.all(
     tasks.map(async (task) => {
       try {
         await task.run(combined);
       } catch (error) {
         failure.abort(error);
-        throw error;
       }
     }),
   );
   if (failure.signal.aborted) throw failure.signal.reason;
-  const rejected = results.find((result) => result.status === "rejected");
-  if (rejected !== undefined) throw rejected.reason;
 }
 
 /**

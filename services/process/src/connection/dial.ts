@@ -210,6 +210,7 @@ const checksPerPing = 2;
 class SilenceLimit {
   /** For each socket, the bytes read at the last check, and the number of checks since that value last changed. */
   readonly #sockets = new Map<Socket, { bytesRead: number; unchangedChecks: number }>();
+  /** Undefined if there is no limit. */
   #pingMs: number | undefined;
   #timer: NodeJS.Timeout | undefined;
 
@@ -219,31 +220,25 @@ class SilenceLimit {
     this.#start();
     socket.once("close", () => {
       this.#sockets.delete(socket);
-      if (this.#sockets.size === 0) this.#stop();
+      if (this.#sockets.size === 0) clearInterval(this.#timer);
     });
     return socket;
   }
 
-  /** Applies the value of the peer's {@link pingHeader}: null disables the limit, and an invalid value is ignored. */
+  /** Applies the peer's {@link pingHeader}, once for each stream. Without a valid value, there is no limit. */
   expect(header: string | null): void {
-    const pingMs = header === null ? undefined : Number(header);
-    if (pingMs === this.#pingMs || (pingMs !== undefined && !(pingMs >= 1 && pingMs <= 3_600_000))) return;
-    this.#stop();
-    this.#pingMs = pingMs;
+    const pingMs = Number(header);
+    this.#pingMs = pingMs >= 1 && pingMs <= 3_600_000 ? pingMs : undefined;
     this.#start();
   }
 
   #start(): void {
-    if (this.#pingMs === undefined || this.#timer !== undefined || this.#sockets.size === 0) return;
-    this.#timer = setInterval(() => this.#check(), this.#pingMs / checksPerPing).unref();
-  }
-
-  #stop(): void {
     clearInterval(this.#timer);
-    this.#timer = undefined;
+    const pingMs = this.#pingMs;
+    if (pingMs !== undefined) this.#timer = setInterval(() => this.#check(pingMs), pingMs / checksPerPing).unref();
   }
 
-  #check(): void {
+  #check(pingMs: number): void {
     for (const [socket, seen] of this.#sockets) {
       if (socket.bytesRead !== seen.bytesRead) {
         seen.bytesRead = socket.bytesRead;
@@ -252,7 +247,7 @@ class SilenceLimit {
       }
       seen.unchangedChecks++;
       if (seen.unchangedChecks <= missingPings * checksPerPing) continue;
-      socket.destroy(new Error(`the peer was silent for ${missingPings} ping intervals of ${this.#pingMs} ms`));
+      socket.destroy(new Error(`the peer was silent for ${missingPings} ping intervals of ${pingMs} ms`));
     }
   }
 }

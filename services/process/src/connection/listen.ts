@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { existsSync, rmSync, statSync } from "node:fs";
 import { connect, type Server } from "node:net";
 import { dirname } from "node:path";
@@ -35,18 +36,13 @@ export function parseHostPort(
  */
 export async function listenOnSocket(server: Server, path: string): Promise<void> {
   await removeStaleSocket(path);
-  await new Promise<void>((resolve, reject) => {
-    const fail = (cause: Error): void =>
-      reject(new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause }));
-    server.once("error", fail);
-    // `listen` creates the socket before it returns, so the umask is needed: with a later chmod, anyone could connect
-    // for a moment.
-    const umask = process.umask(0o117);
-    server.listen(path, () => {
-      server.off("error", fail);
-      resolve();
-    });
-    process.umask(umask);
+  // `listen` creates the socket before it returns, so the umask is needed: with a later chmod, anyone could connect for a
+  // moment.
+  const umask = process.umask(0o117);
+  server.listen(path);
+  process.umask(umask);
+  await once(server, "listening").catch((cause: unknown) => {
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause });
   });
 }
 
@@ -58,13 +54,12 @@ async function removeStaleSocket(path: string): Promise<void> {
   if (stat === undefined) return;
   if (!stat.isSocket())
     throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: the path is a file that is not a socket`);
-  const isServed = await new Promise<boolean>((resolve) => {
-    const probe = connect(path, () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", () => resolve(false));
-  });
+  const probe = connect(path);
+  const isServed = await once(probe, "connect").then(
+    () => true,
+    () => false,
+  );
+  probe.destroy();
   if (isServed)
     throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: another process listens on it`);
   rmSync(path);

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { collectDefaultMetrics, Gauge, type Registry } from "prom-client";
@@ -72,14 +73,12 @@ async function serve(
   server.maxRequestsPerSocket = 1;
   server.on("dropRequest", (_request: IncomingMessage, socket: Socket) => socket.destroy());
   closeOldest(server, maxConnections, () => "all");
-  await new Promise<void>((resolve, reject) => {
-    // Once the server listens, `reject` has no effect. A later error means that a connection could not be accepted
-    // because too many files are open; without this listener, that error would end the process.
-    server.on("error", (cause) =>
-      reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${options.address}`, { cause })),
-    );
-    server.listen(port, host, resolve);
+  server.listen(port, host);
+  await once(server, "listening").catch((cause: unknown) => {
+    throw new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${options.address}`, { cause });
   });
+  // A connection could not be accepted because too many files are open; unhandled, this would end the process.
+  server.on("error", () => undefined);
   await aborted(signal);
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
