@@ -81,7 +81,7 @@ test("lines with other bound fields or another level are counted apart, and debu
   expect(lines).toHaveLength(3 + 3);
 });
 
-test("beyond maxKeys the oldest window ends early and reports what it held back", () => {
+test("beyond maxKeys the window ends early and reports what it held back", () => {
   const { log, lines } = makeLog({ burst: 1, maxKeys: 2 });
   for (const key of ["a", "a", "a", "b", "c", "a"]) log.info("passed over", { key });
   expect(lines.map(({ key, repeated }) => `${key} ${repeated ?? ""}`.trim())).toEqual(["a", "b", "a 2", "c", "a"]);

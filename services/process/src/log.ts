@@ -105,20 +105,19 @@ export function withoutCredentials(address: string): string {
   return address.replace(/^([a-z0-9+.-]+:\/\/)?.*@/is, "$1***@");
 }
 
-/** Options of a {@link RepeatLimit}. */
 interface RepeatLimitOptions {
   /** Number of events with the same key that pass within a window. Default 5. */
   readonly burst?: number | undefined;
-  /** Maximum number of windows that are open at the same time. Default 1 000. */
+  /** Maximum number of keys in a window. Default 1 000. */
   readonly maxKeys?: number | undefined;
   /** Calls `callback` once after `ms` milliseconds. Default: a timer that does not keep the process alive. */
   readonly schedule?: ((callback: () => void, ms: number) => void) | undefined;
 }
 
-/** Length of a window, in milliseconds. It begins with the first event of a key. */
+/** Length of a window, in milliseconds. It begins with the first event after the previous window. */
 const windowMs = 60_000;
 
-interface Window {
+interface Repeats {
   passed: number;
   heldBack: number;
   /** Reports the newest event that was held back, with the number of events held back. */
@@ -130,13 +129,13 @@ interface Window {
  * the newest of the other events is reported together with their number. This way a recurring fault does not fill the
  * disk.
  *
- * *Bound:* `maxKeys` windows; beyond that, the oldest window ends early.
+ * *Bound:* `maxKeys` keys; the next one ends the window early.
  */
 export class RepeatLimit {
   readonly #burst: number;
   readonly #maxKeys: number;
   readonly #schedule: (callback: () => void, ms: number) => void;
-  readonly #windows = new Map<string, Window>();
+  #window = new Map<string, Repeats>();
 
   constructor({ burst = 5, maxKeys = 1_000, schedule = later }: RepeatLimitOptions = {}) {
     this.#burst = burst;
@@ -149,31 +148,25 @@ export class RepeatLimit {
    * events held back, if it is the newest of them; otherwise never.
    */
   add(key: string, report: (heldBackCount: number) => void): void {
-    const window = this.#windows.get(key) ?? this.#open(key, report);
-    if (window.passed < this.#burst) {
-      window.passed += 1;
+    const known = this.#window.get(key);
+    if (known === undefined && this.#window.size === this.#maxKeys) this.#end(this.#window);
+    const window = this.#window;
+    if (window.size === 0) this.#schedule(() => this.#end(window), windowMs);
+    const repeats = known ?? { passed: 0, heldBack: 0, report };
+    window.set(key, repeats);
+    if (repeats.passed < this.#burst) {
+      repeats.passed += 1;
       report(0);
       return;
     }
-    window.heldBack += 1;
-    window.report = report;
+    repeats.heldBack += 1;
+    repeats.report = report;
   }
 
-  #open(key: string, report: Window["report"]): Window {
-    for (const oldest of this.#windows.keys()) {
-      if (this.#windows.size < this.#maxKeys) break;
-      this.#end(oldest, this.#windows.get(oldest));
-    }
-    const window: Window = { passed: 0, heldBack: 0, report };
-    this.#windows.set(key, window);
-    this.#schedule(() => this.#end(key, window), windowMs);
-    return window;
-  }
-
-  #end(key: string, window: Window | undefined): void {
-    if (window === undefined || this.#windows.get(key) !== window) return;
-    this.#windows.delete(key);
-    if (window.heldBack > 0) window.report(window.heldBack);
+  #end(window: ReadonlyMap<string, Repeats>): void {
+    if (window !== this.#window) return;
+    this.#window = new Map();
+    for (const { heldBack, report } of window.values()) if (heldBack > 0) report(heldBack);
   }
 }
 
