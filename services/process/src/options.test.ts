@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { expect, test, vi } from "vitest";
 import { Backoff } from "./clock.ts";
-import { addOptions, nodeNameOption, parseDurationMs, parseMemory, parsePositiveDurationMs } from "./options.ts";
+import { addOptions, nodeNameOption, parseDurationMs, parsePositiveDurationMs, parseWholeNumber } from "./options.ts";
 
 test.each([
   { text: "500ms", ms: 500 },
@@ -33,11 +33,11 @@ test("a delay of 0 is rejected where it would mean retrying without a pause", ()
   expect(Array.from({ length: 12 }, () => backoff.nextMs()).at(-1)).toBeGreaterThan(1_000);
 });
 
-test("a limit of memory below 1 MiB is rejected, because it most likely means mebibytes", () => {
-  const parse = parseMemory("--limit", 0xffff_ffff);
+test("a number outside of its limits, or with anything but digits, is rejected", () => {
+  const parse = parseWholeNumber("--limit", 1_048_576, 0xffff_ffff);
   expect(parse("1048576")).toBe(1_048_576);
   for (const text of ["512", "0", "64MiB", "-1048576", "1e7", "4294967296"]) {
-    expect(() => parse(text), text).toThrow("--limit is a whole number of bytes, from 1048576 (1 MiB) to 4294967295");
+    expect(() => parse(text), text).toThrow("--limit must be a whole number from 1048576 to 4294967295");
   }
 });
 

@@ -169,18 +169,6 @@ export function parseWholeNumber(name: string, min: number, max: number): (text:
 }
 
 /**
- * Returns a parser of a number of bytes, at least 1 MiB, because a smaller number was most likely meant as mebibytes.
- * Error messages contain `name`.
- */
-export function parseMemory(name: string, max: number): (text: string) => number {
-  return (text) => {
-    const bytes = Number(text);
-    if (/^\d+$/.test(text) && bytes >= 1_048_576 && bytes <= max) return bytes;
-    throw new InvalidArgumentError(`${name} is a whole number of bytes, from 1048576 (1 MiB) to ${max}`);
-  };
-}
-
-/**
  * Returns an option that may be given several times. A value may also be a list separated by commas, as in an
  * environment variable. Given values replace the default. Commander's variadic options are not used, because they would
  * take a subcommand as another value, e.g. in `file -i a.yaml to-api`. `check` throws InvalidArgumentError for an

@@ -4,8 +4,8 @@ import {
   nodeNameOption,
   type OptionSpec,
   parseDurationMs,
-  parseMemory,
   parseProxyName,
+  parseWholeNumber,
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
@@ -19,7 +19,8 @@ export const maxMessageOption: OptionSpec = {
   isExpert: true,
   description:
     "maximum size of a message from the watcher (default: 64 MiB, at most a 128th of the memory limit, at least 2 MiB)",
-  parse: parseMemory("--max-msg-size", 0xffff_ffff),
+  // A smaller number was most likely meant as mebibytes.
+  parse: parseWholeNumber("the number of bytes", 1_048_576, 0xffff_ffff),
 };
 
 /**
