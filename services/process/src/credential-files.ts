@@ -70,10 +70,9 @@ export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false
       : "verifies client certificates and needs all three files";
     throw new ProcessError("TLS_FILES", `a TLS listener ${needs}; missing: ${missing.join(", ")}`);
   }
-  return checked(() => ({
-    ...readPair(prefix, key, crt),
-    ...(ca === undefined ? {} : { ca: readCertificate(`--${prefix}tls-ca`, ca) }),
-  }));
+  const read = () => ({ ...readPair(prefix, key, crt), ...readCa(prefix, ca) });
+  read();
+  return read;
 }
 
 /**
@@ -88,16 +87,16 @@ export function readClientTls(paths: TlsPaths): ReadTls | undefined {
   if ((key === undefined) !== (crt === undefined)) {
     throw new ProcessError("TLS_FILES", "a client certificate needs both --tls-key and --tls-crt");
   }
-  return checked(() => ({
+  const read = () => ({
     ...(key === undefined || crt === undefined ? {} : readPair("", key, crt)),
-    ...(ca === undefined ? {} : { ca: readCertificate("--tls-ca", ca) }),
-  }));
-}
-
-/** Returns `read` if a first call succeeds, otherwise throws its error. */
-function checked<T extends TlsFiles>(read: ReadTls<T>): ReadTls<T> {
+    ...readCa("", ca),
+  });
   read();
   return read;
+}
+
+function readCa(prefix: string, path: string | undefined): { readonly ca?: Buffer } {
+  return path === undefined ? {} : { ca: readCertificate(`--${prefix}tls-ca`, path) };
 }
 
 function readPair(prefix: string, keyPath: string, crtPath: string): { readonly key: Buffer; readonly cert: Buffer } {

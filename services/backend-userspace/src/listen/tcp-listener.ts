@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { networkInterfaces } from "node:os";
 import { isIn, parseCidr } from "@kpng/model/address.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
+import { isAllowed } from "@kpng/service-plan/plan-service.ts";
 import type { EndpointAddress, EndpointSetName, Frontend, NodePlan, Sender } from "@kpng/service-plan/service-plan.ts";
 import type { Balancer } from "../balance/balancer.ts";
 import { type Admitted, Connection, type RelayContext } from "../relay/connection.ts";
@@ -15,10 +16,7 @@ export type Admission = EndpointSetName | "source" | "policy";
 export function admit({ sources, routes }: Frontend, senders: Senders, address: string): Admission {
   // A link-local address has a zone, which no range has.
   const bare = address.replace(/%.*/, "");
-  if (sources !== undefined) {
-    const { ranges, ownAddresses } = sources;
-    if (!ownAddresses.includes(bare) && !ranges.some((range) => isIn(bare, range))) return "source";
-  }
+  if (sources !== undefined && !isAllowed(bare, sources)) return "source";
   const route = routes[senders.senderOf(bare)];
   return route.kind === "balance" ? route.set : "policy";
 }

@@ -1,8 +1,6 @@
 import {
-  type Context,
   DiagLogLevel,
   diag,
-  type Link,
   ROOT_CONTEXT,
   type SpanContext,
   SpanKind,
@@ -106,11 +104,12 @@ function messageIn(message: string): string {
   return message.slice(0, 500);
 }
 
-function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: SpanStart): OpenSpan | undefined {
+function begin(tracer: Tracer, name: string, { startMs, kind, parent, links = [] }: SpanStart): OpenSpan | undefined {
+  const [parentContext] = toContexts(parent === undefined ? [] : [parent]);
   const span = tracer.startSpan(
     name,
-    { startTime: startMs, kind: kinds[kind ?? "internal"], links: (links ?? []).flatMap(linkTo) },
-    contextOf(parent),
+    { startTime: startMs, kind: kinds[kind ?? "internal"], links: toContexts(links).map((context) => ({ context })) },
+    parentContext === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, parentContext),
   );
   if (!span.isRecording()) return undefined;
   return {
@@ -127,17 +126,9 @@ function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: S
 
 const kinds = { internal: SpanKind.INTERNAL, producer: SpanKind.PRODUCER, consumer: SpanKind.CONSUMER } as const;
 
-function contextOf(parent: Traceparent | undefined): Context {
-  const context = parent === undefined ? undefined : toContext(parent);
-  return context === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, context);
-}
-
-function linkTo(traceparent: Traceparent): readonly Link[] {
-  const context = toContext(traceparent);
-  return context === undefined ? [] : [{ context }];
-}
-
-function toContext(traceparent: Traceparent): SpanContext | undefined {
-  const identity = parseTraceparent(traceparent);
-  return identity && { ...identity, traceFlags: TraceFlags.SAMPLED, isRemote: true };
+function toContexts(traceparents: readonly Traceparent[]): readonly SpanContext[] {
+  return traceparents.flatMap((traceparent) => {
+    const identity = parseTraceparent(traceparent);
+    return identity === undefined ? [] : [{ ...identity, traceFlags: TraceFlags.SAMPLED, isRemote: true }];
+  });
 }
