@@ -22,7 +22,6 @@ const defaults = {
   maxAffinityClients: 65_536,
 } as const;
 
-/** Options that only this backend has. */
 const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--cgroup <folder>",
@@ -80,7 +79,6 @@ const ebpfOptions: readonly OptionSpec[] = [
 /** Where the BPF file system of the node is mounted: programs and maps stay there when the program ends. */
 const bpfFolder = "/sys/fs/bpf";
 
-/** Values of the options of this backend. */
 interface EbpfSettings extends Omit<DatapathOptions, "log"> {
   readonly isLoopbackWanted: boolean;
   readonly tables: TableSettings;
@@ -137,7 +135,6 @@ Programs and rules stay when the process ends: Services are served, and the next
   makeProxy,
 });
 
-/** Returns the proxy for parsed options. Errors: BAD_OPTION. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readEbpfSettings(options, serviceProxyName);
   const { tables } = settings;

@@ -11,7 +11,6 @@ import { openEntries, removeTables } from "./entry/redirect-entry.ts";
 import { PrintedRuleSet, UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
 import { type TrafficSettings, UserspaceRuntime } from "./rules/userspace-runtime.ts";
 
-/** Options that only this backend has. */
 const userspaceOptions: readonly OptionSpec[] = [
   repeatable(
     "--map <addresses>",

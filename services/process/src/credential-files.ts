@@ -3,10 +3,7 @@ import { readFileSync } from "node:fs";
 import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
 
-/**
- * Paths of PEM files, from the options. A watcher serves TLS with such files; its clients use them to verify the
- * watcher and to present a certificate.
- */
+/** Paths of PEM files, from the options. */
 interface TlsPaths {
   readonly key?: string | undefined;
   readonly crt?: string | undefined;
@@ -77,9 +74,7 @@ export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false
 
 /**
  * Checks a client's files (a key with its certificate, CA certificates, or both) and returns a function that reads
- * them; undefined if no option is set.
- *
- * Errors: TLS_FILES, with the option and the file.
+ * them; undefined if no option is set. Errors: TLS_FILES, with the option and the file.
  */
 export function readClientTls(paths: TlsPaths): ReadTls | undefined {
   const { key, crt, ca } = paths;
@@ -157,11 +152,7 @@ export function clientOptions(what: string): readonly OptionSpec[] {
   ];
 }
 
-/**
- * Checks the token file and returns a function that reads it; undefined if the option is not set.
- *
- * Errors: TOKEN_FILE, with the option and the file.
- */
+/** Checks the token file and returns a function that reads it; undefined without a path. Errors: TOKEN_FILE. */
 export function readTokenFile(path: string | undefined): ReadToken | undefined {
   if (path === undefined) return undefined;
   const option = `--token-file ${path}`;
@@ -181,10 +172,8 @@ export function readTokenFile(path: string | undefined): ReadToken | undefined {
 }
 
 /**
- * Returns the credentials for `dial` from the values of {@link clientOptions}: functions that read the files. A function
- * is undefined if its option is not set.
- *
- * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
+ * Returns the credentials for `dial` from the values of {@link clientOptions}: functions that read the files, undefined
+ * if the option is not set. Errors: TLS_FILES, TOKEN_FILE.
  */
 export function readCredentials(options: Readonly<Record<string, unknown>>): {
   readonly tls: ReadTls | undefined;

@@ -55,10 +55,7 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
   return command;
 }
 
-/**
- * Returns the environment variable of an option, or of an alias if only the alias's variable is set; undefined for an
- * action.
- */
+/** Returns the variable of an option, or of an alias if only that is set; undefined for an action. */
 function envName({ env, aliases = [] }: OptionSpec, option: Option): string | undefined {
   if (env === false) return undefined;
   const name = env ?? variableOf(option.name().replace(/^no-/, ""));
@@ -66,10 +63,7 @@ function envName({ env, aliases = [] }: OptionSpec, option: Option): string | un
   return [name, ...others].find((one) => process.env[one] !== undefined) ?? name;
 }
 
-/**
- * Returns the environment variable of an option that does not name one itself. *Shape:* `KPNG_NODE_NAME` for
- * `node-name`.
- */
+/** *Shape:* `KPNG_NODE_NAME` for `node-name`. */
 function variableOf(name: string): string {
   return `KPNG_${name.replaceAll("-", "_").toUpperCase()}`;
 }
@@ -96,10 +90,7 @@ function addAlias(command: Command, option: Option, alias: string): void {
   command.addOption(other);
 }
 
-/**
- * Also accepts `--flag=true` and `--flag=false`, as Go programs do, because kube-proxy's flags are often written that
- * way.
- */
+/** Also accepts `--flag=true` and `--flag=false`, as kube-proxy's flags are often written. */
 function addBooleanValues(command: Command, flag: Option): void {
   for (const value of [true, false]) {
     command.addOption(new Option(`${flag.long}=${value}`).hideHelp());
@@ -109,10 +100,7 @@ function addBooleanValues(command: Command, flag: Option): void {
   }
 }
 
-/**
- * Parses the environment variable of a boolean option; returns true if the variable is not set. Errors: BAD_OPTION for
- * an invalid value.
- */
+/** Parses the environment variable of a boolean option; true if it is not set. Errors: BAD_OPTION. */
 function parseBoolean(name: string, value: string | undefined): boolean {
   if (value === undefined || /^(1|true|yes)$/i.test(value)) return true;
   if (/^(|0|false|no)$/i.test(value)) return false;

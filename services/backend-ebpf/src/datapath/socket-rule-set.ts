@@ -21,7 +21,6 @@ import type { EbpfMaps } from "./maps.ts";
  */
 export type SocketRules = Pick<RuleSet, "sync" | "repair" | "desired" | "installed">;
 
-/** Options of {@link SocketRuleSet}. */
 interface SocketRuleSetOptions {
   readonly family: Family;
   readonly datapath: Datapath;
@@ -109,7 +108,6 @@ export class SocketRuleSet implements SocketRules {
   }
 }
 
-/** Options of {@link PrintedSockets}. */
 interface PrintedSocketsOptions {
   readonly family: Family;
   /** Maps of an earlier run; undefined if there are none. */

@@ -76,9 +76,7 @@ const standardConnectLimitMs = 30_000;
 
 /**
  * Returns a gRPC transport to a watcher. The transport connects when it is first used, and reconnects after a
- * connection loss.
- *
- * Errors: BAD_OPTION, also for a token over plain TCP.
+ * connection loss. Errors: BAD_OPTION, also for a token over plain TCP.
  */
 export function dial(options: DialOptions): Transport {
   const { api, tls, token, maxMessageBytes = 64 * 1024 * 1024 } = options;
@@ -110,18 +108,15 @@ export function dial(options: DialOptions): Transport {
   };
 }
 
-/** An HTTP/2 connection to a watcher. */
+/** An HTTP/2 connection to a watcher, and the headers that each call must send. */
 export interface Http2Connection {
   readonly session: ClientHttp2Session;
-  /** Headers that each call must send. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
 /**
  * Opens an HTTP/2 connection to a watcher, for a client that reads messages itself. `windowBytes` is the receive window
- * of the connection and of each stream. Connection failures are errors of the session.
- *
- * Errors: BAD_OPTION, as for {@link dial}.
+ * of the connection and of each stream. Connection failures are errors of the session. Errors: as for {@link dial}.
  */
 export function connectHttp2(options: DialOptions, windowBytes?: number): Http2Connection {
   const { api, tls, token } = options;
@@ -136,11 +131,7 @@ export function connectHttp2(options: DialOptions, windowBytes?: number): Http2C
   return { session, headers: token === undefined ? {} : { authorization: `Bearer ${token()}` } };
 }
 
-/**
- * Refuses to send a token over plain TCP, because anyone on the network path could read it and use it until it expires.
- *
- * Errors: BAD_OPTION.
- */
+/** Refuses to send a token over plain TCP, where anyone on the network path could read it. Errors: BAD_OPTION. */
 export function checkSecrecy(address: ApiAddress, shown: string): void {
   if (address.kind === "unix" || address.isTls) return;
   const remedy = "use https:// with TLS files, or a unix socket";
@@ -187,9 +178,7 @@ function openSocket(address: ApiAddress, options: DialOptions): Socket {
   return socket.setKeepAlive(true, 30_000);
 }
 
-/**
- * Response header in which a watcher announces the interval of its pings, in milliseconds; see {@link SilenceLimit}.
- */
+/** Response header in which a watcher announces the interval of its pings, in milliseconds. */
 export const pingHeader = "kpng-ping-ms";
 
 /** Number of missing pings after which a connection is closed. */

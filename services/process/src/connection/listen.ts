@@ -6,10 +6,8 @@ import { withoutCredentials } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 
 /**
- * Splits `host:port`. Error messages name `option`, from which the value comes. An undefined host in the result stands
- * for all addresses.
- *
- * Errors: BAD_OPTION if the text is not in this format.
+ * Splits `host:port`. An undefined host in the result stands for all addresses. Errors: BAD_OPTION, which names
+ * `option`, from which the value comes.
  */
 export function parseHostPort(
   address: string,
@@ -30,9 +28,7 @@ export function parseHostPort(
 /**
  * Makes a server listen on a unix socket to which only the socket's owner and group may connect, as in KPNG. A socket
  * that a killed process left behind is removed; a socket that another process serves is kept, and so is any other kind
- * of file.
- *
- * Errors: LISTEN_FAILED if the process cannot listen on the path.
+ * of file. Errors: LISTEN_FAILED.
  */
 export async function listenOnSocket(server: Server, path: string): Promise<void> {
   await removeStaleSocket(path);

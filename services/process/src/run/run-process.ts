@@ -124,9 +124,7 @@ function isExpected(error: unknown): boolean {
   return error instanceof Error && /^\[[A-Z_]+\] /.test(error.message);
 }
 
-/**
- * Exit status of a failed run whose normal exit status, 0 or 1, is its result, as in diff(1), cmp(1) and kubectl diff.
- */
+/** Exit status of a failed run whose normal exit status, 0 or 1, is its result, as in diff(1) and kubectl diff. */
 const failedResultExitCode = 2;
 
 /**

@@ -3,13 +3,11 @@ import { ProcessError } from "../process-error.ts";
 import type { TracedProcess, TraceSettings, Tracing } from "./tracing.ts";
 
 /**
- * Returns the {@link Tracing} of this process; undefined if the environment does not configure an export (see {@link
- * readTraceSettings}).
- *
- * Errors: BAD_OPTION for an invalid value of an OpenTelemetry environment variable.
+ * Returns the {@link Tracing} of this process; undefined if the environment does not configure an export. Errors:
+ * BAD_OPTION for an invalid value of an OpenTelemetry environment variable.
  */
 export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
-  const settings = readTraceSettings(process.env);
+  const settings = readTraceSettings();
   if (settings === undefined) return undefined;
   // Load OpenTelemetry's SDK only if it is needed, because it takes 0.15 s and 34 MB.
   const { exportTraces } = await import("./export-traces.ts");
@@ -30,8 +28,6 @@ export async function withTracing(
   }
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
-
 /**
  * Reads OpenTelemetry's environment variables. Returns undefined if no traces are exported: without an OTLP endpoint,
  * with OTEL_SDK_DISABLED=true, or with OTEL_TRACES_EXPORTER=none. The exporter reads the variables for endpoint,
@@ -39,8 +35,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
  *
  * Errors: BAD_OPTION for an invalid value. Source: OpenTelemetry, "Environment Variable Specification".
  */
-function readTraceSettings(environment: Environment): TraceSettings | undefined {
-  const value = (name: string): string => environment[name]?.trim() ?? "";
+function readTraceSettings(): TraceSettings | undefined {
+  const value = (name: string): string => process.env[name]?.trim() ?? "";
   if (value("OTEL_EXPORTER_OTLP_ENDPOINT") === "" && value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") === "")
     return undefined;
   if (value("OTEL_SDK_DISABLED").toLowerCase() === "true") return undefined;

@@ -55,20 +55,16 @@ export function recordSpan(tracing: Tracing, name: string, span: SpanStart & Spa
   return open?.traceparent;
 }
 
-/**
- * Name and version of this process in traces. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence over them.
- */
+/** This process in traces. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence. */
 export interface TracedProcess {
   /** Name of the process, for example "kpng-watcher". */
   readonly name: string;
   readonly version: string;
 }
 
-/** The two identifiers in a traceparent. */
+/** The two identifiers in a traceparent: 32 and 16 hexadecimal digits, lower case. */
 interface SpanIdentity {
-  /** 32 hexadecimal digits, lower case. */
   readonly traceId: string;
-  /** 16 hexadecimal digits, lower case. */
   readonly spanId: string;
 }
 
@@ -85,11 +81,7 @@ export function formatTraceparent({ traceId, spanId }: SpanIdentity): Traceparen
   return `00-${traceId}-${spanId}-01`;
 }
 
-/**
- * Returns the fields of a log line that belongs to a span.
- *
- * Source: OpenTelemetry, "Trace Context in non-OTLP Log Formats".
- */
+/** Returns the fields of a log line about a span. Source: OpenTelemetry, "Trace Context in non-OTLP Log Formats". */
 export function traceFields(traceparent: Traceparent | undefined): Readonly<Record<string, string>> {
   const identity = traceparent === undefined ? undefined : parseTraceparent(traceparent);
   return identity === undefined ? {} : { trace_id: identity.traceId, span_id: identity.spanId };
