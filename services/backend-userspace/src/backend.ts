@@ -71,9 +71,7 @@ function mapAddresses(texts: readonly string[]): AddressSet {
   return set;
 }
 
-/**
- * The backend that serves Services by accepting their clients' connections and relaying the traffic in this process.
- */
+/** The backend that serves Services by relaying their traffic in this process. */
 export const userspaceBackend = proxyBackend({
   name: "userspace",
   aliases: ["userspacelin"],

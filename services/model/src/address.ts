@@ -1,10 +1,7 @@
 import { BlockList, isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
-/**
- * Address family, IPv4 or IPv6. Most of kpng handles each family separately, because a Service may have different
- * endpoints for IPv4 and IPv6.
- */
+/** Address family. Most of kpng handles each separately, because a Service may have different endpoints in each. */
 export type Family = "v4" | "v6";
 
 /** Both families, IPv4 first, as in kube-proxy and KPNG. */
@@ -108,10 +105,7 @@ export function addressAndPort(address: string, port: number | string): string {
 
 const blockLists = new Map<string, BlockList>();
 
-/**
- * Maximum number of cached block lists, which exceeds the number of CIDRs in any cluster; beyond it, all are dropped.
- * Single addresses, which come and go with pods, need no list.
- */
+/** Maximum number of cached block lists: more than the CIDRs of any cluster. Beyond it, all are dropped. */
 const maxBlockLists = 10_000;
 
 /**

@@ -13,9 +13,8 @@ export function getOrMake<K, V>(map: Keyed<K, V>, key: K, make: () => V): V {
 }
 
 /**
- * Returns the lowest index from 0 to `count` for which `isBefore` is false; `count` if it is true for all.
- *
- * `isBefore` must be true for all indexes below the result and false from there on. O(log count) calls.
+ * Returns the lowest index from 0 to `count` for which `isBefore` is false; `count` if it is true for all. `isBefore`
+ * must be true for all indexes below the result and false from there on. O(log count) calls.
  */
 export function lowerBound(count: number, isBefore: (index: number) => boolean): number {
   let [low, high] = [0, count];

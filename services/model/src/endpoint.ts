@@ -1,11 +1,7 @@
 import type { AddressSet } from "./address.ts";
 import type { Protocol, ServiceKey } from "./service.ts";
 
-/**
- * A port of an endpoint.
- *
- * Source: EndpointSlice.ports[].
- */
+/** A port of an endpoint. Source: EndpointSlice.ports[]. */
 export interface EndpointPort {
   /** Name of the corresponding service port; "" if that port is unnamed. */
   readonly name: string;
@@ -26,11 +22,7 @@ export interface EndpointConditions {
   readonly terminating: boolean;
 }
 
-/**
- * One endpoint of a Service, as the cluster describes it to every node.
- *
- * Source: EndpointSlice.endpoints[] of discovery.k8s.io/v1.
- */
+/** One endpoint of a Service, as the cluster describes it to every node. Source: EndpointSlice.endpoints[]. */
 export interface Endpoint {
   /**
    * Addresses of one family if the endpoint comes from an EndpointSlice, possibly of both families if it comes from a

@@ -36,10 +36,7 @@ export const positionKinds = ["services", "slices", "nodes"] as const;
 
 export type PositionKind = (typeof positionKinds)[number];
 
-/**
- * Returns the value of `Position.source` for an API server. `clusterId` is undefined if the cluster's identity is
- * unknown.
- */
+/** Returns the value of `Position.source` for an API server. `clusterId` is undefined if it is unknown. */
 export function kubePositionSource(clusterId: string | undefined): string {
   return clusterId === undefined ? "kube" : `kube:${clusterId}`;
 }
@@ -166,7 +163,6 @@ export class ForwardGate {
   }
 }
 
-/** State of a {@link ForwardGate}. */
 interface Memory {
   /** Position of the held state; undefined if it is unknown or nothing is held. */
   readonly held: Position | undefined;
@@ -233,7 +229,6 @@ export interface Admission {
   readonly applied: () => void;
 }
 
-/** Options of a {@link ForwardGate}. */
 interface ForwardGateOptions {
   /** How long all offers must be in doubt before the best one is accepted, in milliseconds. Default 60 000. */
   readonly acceptAfterMs?: number | undefined;

@@ -89,11 +89,7 @@ export interface Service {
   readonly healthCheckNodePort: number;
 }
 
-/**
- * Identity of a Service.
- *
- * *Shape:* `namespace/name`; neither part contains a slash.
- */
+/** Identity of a Service. *Shape:* `namespace/name`; neither part contains a slash. */
 export type ServiceKey = `${string}/${string}`;
 
 /** Returns the key of a Service. */

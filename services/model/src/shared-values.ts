@@ -43,9 +43,9 @@ export function sharePorts(ports: readonly EndpointPort[]): readonly EndpointPor
 
 const flags = [false, true] as const;
 
+// One object for each combination of flags.
 const uses: readonly EndpointUse[] = flags.flatMap((cluster) => flags.map((local) => ({ cluster, local })));
 
-/** Returns the shared object with these values. */
 export function shareUse(cluster: boolean, local: boolean): EndpointUse {
   return uses[Number(cluster) * 2 + Number(local)] ?? { cluster, local };
 }
@@ -54,7 +54,6 @@ const allConditions: readonly EndpointConditions[] = flags.flatMap((ready) =>
   flags.flatMap((serving) => flags.map((terminating) => ({ ready, serving, terminating }))),
 );
 
-/** Returns the shared object with these values. */
 export function shareConditions(ready: boolean, serving: boolean, terminating: boolean): EndpointConditions {
   const at = Number(ready) * 4 + Number(serving) * 2 + Number(terminating);
   return allConditions[at] ?? { ready, serving, terminating };
@@ -64,7 +63,6 @@ const allScopes: readonly ViewEndpoint["scopes"][] = flags.flatMap((internal) =>
   flags.map((external) => ({ internal, external })),
 );
 
-/** Returns the shared object with these values. */
 export function shareScopes(internal: boolean, external: boolean): ViewEndpoint["scopes"] {
   return allScopes[Number(internal) * 2 + Number(external)] ?? { internal, external };
 }

@@ -60,9 +60,7 @@ export class BpfMap {
     this.memory = isMapped ? mapMemory(descriptor, maxEntries * Math.ceil(valueBytes / 8) * 8) : Buffer.alloc(0);
   }
 
-  /**
-   * Makes a map. If it is an array of maps, `inner` is a map with the same layout as its elements. Errors: BPF_FAILED.
-   */
+  /** Makes a map. For an array of maps, `inner` is a map with the same layout as its elements. Errors: BPF_FAILED. */
   static create(layout: MapLayout, inner = 0): BpfMap {
     const { name, type, keyBytes, valueBytes, maxEntries, flags } = layout;
     const shape = [type, keyBytes, valueBytes, maxEntries, flags, inner].map((value, at) => [at * 4, value] as const);
@@ -121,9 +119,7 @@ export class BpfMap {
     if (result !== -errnoNoEntry) checkResult(`map ${this.layout.name}`, result);
   }
 
-  /**
-   * Returns all elements of a hash. Elements that change in the meantime may be missing. Errors: BPF_FAILED.
-   */
+  /** Returns all elements of a hash. Elements that change in the meantime may be missing. Errors: BPF_FAILED. */
   entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
     const { keyBytes, valueBytes, name } = this.layout;
     const elements: (readonly [Buffer, Buffer])[] = [];

@@ -36,10 +36,7 @@ export class TablesChange {
   }
 }
 
-/**
- * Number of Services written between two turns of the event loop, so that health probes are answered during a full
- * sync.
- */
+/** Number of Services after which a full sync gives the event loop a turn, so that health probes are answered. */
 const servicesPerTurn = 100;
 
 /** Returns the frontends of a Service; none if the plan does not have it. */
@@ -48,7 +45,6 @@ export function frontendsOf(plan: FamilyPlan, key: ServiceKey): readonly Desired
   return service === undefined ? [] : desiredFrontends(service, plan.node);
 }
 
-/** A frontend in the maps. */
 interface InstalledFrontend {
   readonly slot: number;
   /** Undefined for a frontend from an earlier run until a plan contains it. */
@@ -95,8 +91,7 @@ interface InstalledFrontend {
  * Rejected: an inner map for each Service (atomic, but each change waits some 20 ms for a grace period); the endpoints
  * as the value of the hash (may be read half old and half new); translation of packets by BPF programs at interfaces,
  * which failed for connections that began before a program was attached, for masquerading by other programs, and after
- * `conntrack -F`. In no measurement were connections through sockets faster than connections through rules
- * (docs/design/ebpf.md).
+ * `conntrack -F` (docs/design/ebpf.md).
  */
 export class FamilyTables {
   readonly #family: Family;
@@ -133,10 +128,7 @@ export class FamilyTables {
     return this.#withoutRoom.size;
   }
 
-  /**
-   * Writes the Services that may have changed. The first call, and the call after an error, must be {@link syncAll}.
-   * Errors: BPF_FAILED.
-   */
+  /** Writes the touched Services. At first, and after an error, {@link syncAll} must be called. Errors: BPF_FAILED. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>): TablesChange {
     const change = new TablesChange();
     for (const key of touched) this.#put(plan, key, change);

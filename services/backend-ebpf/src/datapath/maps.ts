@@ -9,9 +9,8 @@ import type { MapContents } from "../tables/frontends.ts";
 const updateCommand = 2;
 
 /**
- * The maps that the BPF programs of an instance read, pinned in a folder whose name depends on
- * their layout. So a release with a different layout, or with different sizes, makes new maps and does not change the
- * maps that running programs use.
+ * The maps that the BPF programs of an instance read, pinned in a folder whose name depends on their layout. So a
+ * release with another layout, or other sizes, makes new maps and does not change those of running programs.
  */
 export class EbpfMaps {
   /** Folder of the instance. */

@@ -59,10 +59,7 @@ export class PairedRuleSet implements RuleSet {
   }
 }
 
-/**
- * Returns a plan that keeps the plans of touched Services: both halves need them, and the original plan would compute
- * each a second time.
- */
+/** Returns a plan that keeps the plans of touched Services, because both halves need them. */
 function planOnce(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>): FamilyPlan {
   const plans = new Map([...touched].map((key) => [key, plan.service(key)] as const));
   return { ...plan, service: (key) => (plans.has(key) ? plans.get(key) : plan.service(key)) };

@@ -38,13 +38,9 @@ export const slotKeyPlace = 16;
 /** Increased whenever the meaning of keys or values changes. Programs with a different version use different maps. */
 export const layoutVersion = 3;
 
-/** Layout of one of our maps. */
 type NamedLayout = MapLayout & { readonly name: MapName };
 
-/**
- * Returns the maps of an instance, for `EbpfMaps`. Both families share them; each family has one half of `slots` and
- * `endpoints`.
- */
+/** Returns the maps of an instance, which both families share. Each has one half of `slots` and `endpoints`. */
 export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly NamedLayout[] {
   const make = (
     name: MapName,
@@ -64,10 +60,7 @@ export function mapLayouts({ maxFrontends, maxEndpoints }: MapSizes): readonly N
   ];
 }
 
-/**
- * First 12 bytes of every IPv4 address. Addresses of both families have 16 bytes; IPv4 addresses are written as
- * ::ffff:a.b.c.d.
- */
+/** First 12 bytes of every IPv4 address, which is written as ::ffff:a.b.c.d, so that all addresses have 16 bytes. */
 const mappedPrefix = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
 
 /** Writes the 16 bytes of an address. `address` must be in canonical form. */
@@ -121,11 +114,7 @@ export type KeyText = string;
 
 const frontendBytes = Buffer.alloc(sizes.frontendKey);
 
-/**
- * Returns the key of a TCP frontend: address and port. A node port has the family's unspecified address.
- *
- * *Source:* the structures of lb.bpf.c.
- */
+/** Returns the key of a TCP frontend: address and port. A node port has the family's unspecified address. */
 export function frontendKey(family: Family, { address, port }: Pick<Frontend, "address" | "port">): KeyText {
   writeAddress(frontendBytes, address ?? anyAddress[family]);
   frontendBytes.writeUInt16BE(port, 16);
@@ -180,10 +169,7 @@ function describeRoute({ kind, run }: SocketRoute): string {
   return kind === routeKinds.balance ? ["balance", ...describeRun(run)].join(" ") : "none";
 }
 
-/**
- * Returns the bytes of a run: a header with the count and the endpoints of a set, in elements of map `endpoints`. A
- * route leads to the first element.
- */
+/** Returns the bytes of a run: a header with the count, and the endpoints of a set, in elements of `endpoints`. */
 export function encodeRun(endpoints: readonly EndpointAddress[]): Buffer {
   // `allocUnsafe` uses the buffer pool of Node.js. Allocating small buffers separately would cost more than everything
   // else in a first sync.

@@ -31,10 +31,7 @@ export function compile(): Buffer {
   }
 }
 
-/**
- * Returns a digest of the source. Even without clang, it shows whether the object file was made from the present
- * source.
- */
+/** Returns a digest of the source, which shows, without clang, whether the object file was made from it. */
 export function digestSource(): string {
   const hash = createHash("sha256");
   for (const name of ["lb.bpf.c", "kernel.h"]) hash.update(readFileSync(join(folder, name)));

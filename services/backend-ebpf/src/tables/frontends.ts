@@ -137,7 +137,6 @@ export interface ChangeParts {
 /** Maximum number of frontends that are described in a change. A first sync may have a hundred thousand. */
 export const maxDescribed = 1_000;
 
-/** Returns a change for the kit. Pure. */
 export function makeEbpfChange(family: Family, mode: SyncMode, { frontends, counts, shared }: ChangeParts): RuleChange {
   const isChanged = counts.written + counts.deleted + shared.length > 0;
   const differences = (): readonly RuleDifference[] => [

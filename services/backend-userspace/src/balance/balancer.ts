@@ -6,14 +6,11 @@ import type { ServiceTraffic } from "../traffic/service-traffic.ts";
 export interface BalancedEndpoint extends EndpointAddress {
   /** Time when the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
   removedMs: number | undefined;
-  /**
-   * Whether connections to the endpoint would come back to this process, according to the last call of
-   * {@link BalancerSettings.isLoop}.
-   */
+  /** Result of the last call of {@link BalancerSettings.isLoop}. */
   isLoop: boolean;
 }
 
-/** What a balancer is told about its service port. It keeps nothing of the plan, which a node would hold twice. */
+/** What a balancer is told about its service port. It keeps nothing of the plan. */
 export interface BalancerSettings {
   readonly plan: Pick<ServicePortPlan, "sets" | "affinitySeconds">;
   /** Endpoints that get no new connections, but still answer existing flows. */
@@ -135,10 +132,7 @@ export class Balancer {
   }
 }
 
-/** *Shape:* `10.0.1.7:8080`. */
-function nameOf({ address, port }: EndpointAddress): string {
-  return addressAndPort(address, port);
-}
+const nameOf = ({ address, port }: EndpointAddress): string => addressAndPort(address, port);
 
 /**
  * Remembers which endpoint each client of a service port uses (session affinity ClientIP).

@@ -13,7 +13,7 @@ export class BackendUserspaceError extends CodedError<BackendUserspaceErrorCode>
 
 /** The properties of a frontend that an entry needs. */
 export interface EntryFrontend {
-  /** Identifier that is unique within a family. *Shape:* `TCP 10.96.0.1 80`, or `TCP * 30080` for a node port. */
+  /** Unique within a family. *Shape:* `TCP 10.96.0.1 80`, or `TCP * 30080` for a node port. */
   readonly id: string;
   /** Name of the service port. */
   readonly name: string;
@@ -47,7 +47,7 @@ export interface EntryChange {
   readonly state: EntryState;
 }
 
-/** The node's addresses, and the settings for the node in the plan. */
+/** What an entry must know about the node. */
 export interface EntryNode {
   readonly plan: NodePlan;
   /** Addresses of the node's interfaces in this family. */
@@ -78,7 +78,7 @@ export interface Entry {
   close(): Promise<void>;
 }
 
-/** A range of port numbers, first and last included. */
+/** First and last number of a range of ports. */
 export interface PortRange {
   readonly first: number;
   readonly last: number;

@@ -120,7 +120,6 @@ function elementsOf({ frontend }: EntryFrontend, state: EntryState): readonly El
 
 interface RedirectEntryOptions {
   readonly family: Family;
-  /** Name of the nftables table. */
   readonly table: string;
   readonly ports: PortRange;
 }
@@ -257,10 +256,7 @@ export class RedirectEntry implements Entry {
   }
 }
 
-/**
- * Returns the addresses at which node ports answer, without loopback and link-local addresses. (With "all", the rules
- * match link-local addresses, too.)
- */
+/** Returns the addresses at which node ports answer. (With "all", the rules match link-local addresses, too.) */
 function nodePortAddresses({ plan, localAddresses }: EntryNode): readonly string[] {
   const chosen = plan.nodePortAddresses === "all" ? localAddresses : plan.nodePortAddresses;
   return chosen.filter(isUsable);
@@ -325,10 +321,7 @@ async function deleteTable(family: Family, name: string): Promise<void> {
   await runTool(["nft", "-f", "-"], `table ${table} {}\ndelete table ${table}\n`);
 }
 
-/**
- * Removes the tables that a run may have left on the node when it was killed. Errors: ENTRY_FAILED, the first failure,
- * thrown after every family has been tried.
- */
+/** Removes what a killed run left on the node. Errors: ENTRY_FAILED, thrown after every family has been tried. */
 export async function removeTables(tableName: string, log: Log): Promise<void> {
   const failures = new CleanupFailures(log);
   for (const family of nodeFamilies()) await failures.attempt(() => deleteTable(family, tableName));

@@ -10,7 +10,7 @@ import { type Senders, type ServedPort, TcpListener, type Verdict, verdictOf } f
 import { UdpListener } from "../listen/udp-listener.ts";
 import { placeKey, type UserspaceRuntime } from "./userspace-runtime.ts";
 
-/** The service port to which a frontend belongs, and the frontend's position among the frontends of the port. */
+/** The service port to which a frontend belongs. */
 interface FrontendOwner {
   readonly name: string;
   /** True for the first frontend of the port. */

@@ -88,7 +88,6 @@ interface Limits {
   readonly perService: number;
 }
 
-/** Number of open connections or flows of a Service, in all and by client address. */
 interface OpenOfService {
   count: number;
   readonly byClient: Map<string, number>;

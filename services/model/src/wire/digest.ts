@@ -3,16 +3,12 @@ import type { Set as SetName } from "../gen/localv1/api_pb.ts";
 
 const { h64Raw } = await createHasher();
 
-/**
- * Returns the XXH64 hash with seed 0, which KPNG uses for endpoint paths and for the Hash fields of its messages.
- *
- * Source: KPNG `serde.go`, cespare/xxhash.
- */
+/** Returns the XXH64 hash with seed 0, as KPNG does for endpoint paths and Hash fields. Source: KPNG `serde.go`. */
 export function hashBytes(bytes: Uint8Array): bigint {
   return h64Raw(bytes);
 }
 
-/** Formats a hash in lower-case hex without leading zeros, as Go's `strconv.FormatUint(hash, 16)`. */
+/** Formats a hash in lower-case hex without leading zeros. */
 export function formatHash(hash: bigint): string {
   return hash.toString(16);
 }

@@ -67,10 +67,8 @@ function identifyingFields(endpoint: Endpoint) {
 }
 
 /**
- * Encodes an EndpointInfo.
- *
- * If the endpoint has no hints, its Hash is the same as KPNG's. Hints are mixed into the Hash, because KPNG's hash does
- * not cover them, and KPNG's relay ignores an endpoint whose Hash has not changed.
+ * Encodes an EndpointInfo. Hints are mixed into the Hash, because KPNG's hash does not cover them, and KPNG's relay
+ * ignores an endpoint whose Hash has not changed.
  */
 export function encodeEndpointInfo(slice: EndpointSlice, endpoint: Endpoint, isExtended: boolean): Uint8Array {
   const hints =

@@ -57,10 +57,7 @@ export interface SyncMark {
   readonly position: Position | undefined;
 }
 
-/**
- * Fields that only newer watchers know are never used, and the protobuf library would need 50 times their size to keep
- * them.
- */
+/** Fields that only newer watchers know are dropped: the protobuf library would need 50 times their size. */
 const readOptions = { readUnknownFields: false };
 
 /** Decodes an operation of a node's stream, or of a saved view. Errors: WireError for an invalid path or item. */
@@ -193,10 +190,7 @@ function fail(text: string, kind: string): never {
   throw new WireError(`"${text}" is not ${kind}`);
 }
 
-/**
- * Encodes the position in a sync marker of `instance`. A source equal to the instance is left out, because each
- * marker would repeat its 36 bytes.
- */
+/** Encodes the position in a sync marker of `instance`, without a source that is equal to the instance. */
 export function encodePosition(position: Position, instance: string): MessageInitShape<typeof PositionSchema> {
   const { source, services, slices, nodes, current } = position;
   return {

@@ -11,10 +11,7 @@ export class WireError extends Error {
   }
 }
 
-/**
- * Tags of a message's fields, by field name. On the wire, each field is preceded by its tag (field number and wire
- * type).
- */
+/** Tags of a message's fields, by field name. On the wire, the tag (field number and wire type) precedes a field. */
 type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
 
 /** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path` (field 2, length-delimited). */

@@ -200,10 +200,7 @@ export function sortedByKey(map: Readonly<Record<string, string>>): Record<strin
   return Object.fromEntries(Object.entries(map).sort(([a], [b]) => compareText(a, b)));
 }
 
-/**
- * Returns an object with one field, or an empty object if the value is undefined, because protobuf-es distinguishes
- * absent fields from undefined ones.
- */
+/** Returns an object with one field; an empty one for undefined, which protobuf-es does not take for absent. */
 export function setIfDefined<K extends string, V>(name: K, value: V | undefined): { readonly [N in K]?: V } {
   return value === undefined ? {} : ({ [name]: value } as { readonly [N in K]?: V });
 }
