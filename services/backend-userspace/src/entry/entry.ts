@@ -61,21 +61,21 @@ export interface EntryNode {
  */
 export interface Entry {
   readonly family: Family;
-  /** Sets the state of the node. Returns whether the places of known frontends may have changed. */
-  useNode(node: EntryNode): boolean;
+  /** Sets the state of the node. Returns whether the places of known frontends may have changed. Default: never. */
+  useNode?(node: EntryNode): boolean;
   /** Returns the place to listen at for a frontend; undefined if this entry does not serve it. */
   placeOf(at: EntryFrontend): Place | undefined;
   /** Puts changes into effect. If it rejects, the next call puts all of them into effect. */
   publish(changes: readonly EntryChange[]): Promise<void>;
   /**
    * Returns whether packets that this process sends to an address and port would reach one of its own listeners. False
-   * for a listener's own address and port, which `UserspaceRuntime` checks.
+   * for a listener's own address and port, which `UserspaceRuntime` checks. Default: never.
    */
-  captures(protocol: Protocol, to: EndpointAddress): boolean;
-  /** Compares the installed state with the published state, and repairs it. Returns a line for each difference. */
-  repair(): Promise<readonly string[]>;
+  captures?(protocol: Protocol, to: EndpointAddress): boolean;
+  /** Compares what is installed with what was published, and repairs it. Returns a line for each difference. */
+  repair?(): Promise<readonly string[]>;
   /** Removes everything that this entry installed. */
-  close(): Promise<void>;
+  close?(): Promise<void>;
 }
 
 /** First and last number of a range of ports. */
@@ -133,10 +133,6 @@ export class MapEntry implements Entry {
     return this.#options.family;
   }
 
-  useNode(): boolean {
-    return false;
-  }
-
   placeOf({ isFirst, name, frontend }: EntryFrontend): Place | undefined {
     const { address, ports } = this.#options;
     return isFirst ? { address, ports: localPorts(`${name} ${frontend.protocol}`, ports) } : undefined;
@@ -154,14 +150,4 @@ export class MapEntry implements Entry {
       this.#options.print(`${name} ${frontend.protocol} ${from} -> ${text}\n`);
     }
   }
-
-  captures(): boolean {
-    return false;
-  }
-
-  async repair(): Promise<readonly string[]> {
-    return [];
-  }
-
-  async close(): Promise<void> {}
 }

@@ -195,25 +195,18 @@ export class Connection {
     }
   }
 
+  /** Connects to the next endpoint, or resets the client if there is none. */
   #connectNext(): void {
-    const next = this.#choose();
-    if (typeof next === "string") this.reset(next);
-    else if (!this.#client.destroyed) this.#connect(next);
-  }
-
-  /** Returns the endpoint for the next attempt to connect, or the reason why there is none. */
-  #choose(): BalancedEndpoint | ConnectionEnd {
     const { balancer, set, address } = this.#admitted;
     if (this.#endpoint !== undefined) {
       this.#tried.push(this.#endpoint);
-      if (this.#tried.length >= connectAttempts) return "connect-failed";
+      if (this.#tried.length >= connectAttempts) return void this.reset("connect-failed");
       balancer.traffic.retries++;
     }
-    const endpoint = balancer.choose(set, address, performance.now(), this.#tried);
+    this.#endpoint = balancer.choose(set, address, performance.now(), this.#tried);
     // If the set is empty, its last endpoint was removed after the connection was accepted.
-    if (endpoint === undefined) return balancer.has(set) ? "loop" : "connect-failed";
-    this.#endpoint = endpoint;
-    return endpoint;
+    if (this.#endpoint === undefined) this.reset(balancer.has(set) ? "loop" : "connect-failed");
+    else if (!this.#client.destroyed) this.#connect(this.#endpoint);
   }
 
   #connect(to: BalancedEndpoint): void {

@@ -69,7 +69,7 @@ export class UserspaceRuleSet implements RuleSet {
     const { entry, runtime } = this.#options;
     const anywhere = { address: isIPv6(to.address) ? "::" : "0.0.0.0", port: to.port };
     if (runtime.isListening(protocol, anywhere) && this.#senders.isLocal(to.address)) return true;
-    return entry.captures(protocol, to);
+    return entry.captures?.(protocol, to) ?? false;
   };
 
   readonly serves = (service: ServiceKey): boolean => this.#table.has(service);
@@ -85,7 +85,7 @@ export class UserspaceRuleSet implements RuleSet {
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     const localAddresses = this.#options.localAddresses()[this.family];
     this.#senders.update(plan.node, localAddresses);
-    const isNodeChanged = this.#options.entry.useNode({ plan: plan.node, localAddresses });
+    const isNodeChanged = this.#options.entry.useNode?.({ plan: plan.node, localAddresses }) ?? false;
     const keys = touched === "all" ? new Set([...plan.keys(), ...this.#table.keys]) : touched;
     const changed = this.#table.update(plan, keys);
     const isAll = touched === "all" || isNodeChanged;
@@ -95,7 +95,7 @@ export class UserspaceRuleSet implements RuleSet {
   }
 
   async repair(): Promise<RuleChange> {
-    const repaired = await this.#options.entry.repair();
+    const repaired = await this.#options.entry.repair?.();
     return this.#apply([...this.#table.all], "full", undefined, repaired);
   }
 
@@ -106,7 +106,7 @@ export class UserspaceRuleSet implements RuleSet {
   async close(): Promise<void> {
     const { entry, runtime } = this.#options;
     // Done first, so that no packet is sent to a closed listener.
-    await entry.close().catch((error: unknown) => {
+    await entry.close?.().catch((error: unknown) => {
       runtime.log.error("packets may still be led to ports where nothing listens: run --cleanup", {
         family: this.family,
         reason: String(error),
