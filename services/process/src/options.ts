@@ -234,15 +234,10 @@ export function parseNodeName(text: string): string {
  * select a Service.
  */
 export function parseProxyName(text: string): string {
-  if (text.length > 63) {
-    throw new InvalidArgumentError(`it has ${text.length} characters; a label value has at most 63`);
-  }
-  if (!/^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/.test(text)) {
-    throw new InvalidArgumentError(
-      `"${text}" is not a label value: use letters, digits, "-", "_" and ".", with a letter or digit at both ends`,
-    );
-  }
-  return text;
+  if (text.length <= 63 && /^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/.test(text)) return text;
+  throw new InvalidArgumentError(
+    `"${text}" is not a label value: at most 63 letters, digits, "-", "_" and ".", with a letter or digit at both ends`,
+  );
 }
 
 /** Addresses of the status server; see `health/status-server.ts`. */

@@ -129,15 +129,10 @@ export interface Admitted {
  *
  * Measures that keep the cost low, according to measurements (docs/design/userspace.md):
  *
- * - Data from endpoints is read into `RelayBuffers`. Node.js offers this (`onread`) only for outgoing connections; for
- *   an accepted socket it allocates 64 KiB for each read, which `ReadGarbage` frees.
+ * - Data from endpoints is read into `RelayBuffers` (`onread`); data from clients becomes `ReadGarbage`.
  * - Connections have no timers, because each piece of data would have to restart one. Instead, a sweep every few seconds
  *   compares byte counts.
  * - Counters are plain fields, because a metric with labels takes a microsecond for each piece of data.
- *
- * Rejected: workers that share the listening sockets (no more short connections per second, 20 % more CPU time, and
- * limits and affinity that would have to be shared); passing accepted connections to child processes; SO_REUSEPORT
- * (queued connections are lost when a listener closes).
  */
 export class Connection {
   readonly #client: Socket;

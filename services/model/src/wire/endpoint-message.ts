@@ -33,10 +33,8 @@ export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports"
 
 /**
  * Encodes an endpoint: as the whole message if `isExtended`, otherwise exactly as KPNG does. The bytes are valid until
- * the next call of any function in this file.
- *
- * *Cost:* a tenth of the library's encoder. This matters because a node that connects needs its own message for each
- * endpoint that runs on it.
+ * the next call of any function in this file. *Cost:* a tenth of the library's encoder, which matters because a node
+ * that connects needs its own message for each endpoint that runs on it.
  */
 export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtended: boolean): Uint8Array {
   begin(endpoint);

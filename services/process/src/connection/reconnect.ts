@@ -21,11 +21,8 @@ interface StreamEnd {
 const minStreamMs = 1_000;
 
 /**
- * Maximum delay while no process listens at the address, in milliseconds, unless `minMs` is longer.
- *
- * Longer delays spare only servers that answer, since each new stream may cost them a whole view. A refused connection
- * costs half a millisecond of the client's CPU time and nothing elsewhere, while changes wait until the client has
- * reconnected.
+ * Maximum delay while no process listens at the address, in milliseconds, unless `minMs` is longer. Longer delays would
+ * spare nobody: a refused connection costs half a millisecond of the client's CPU time and nothing elsewhere.
  */
 const absentMaxMs = 3_000;
 
@@ -33,8 +30,6 @@ const absentMaxMs = 3_000;
  * Decides how long a backend or relay waits before it opens its next stream to a watcher: the time that the server asks
  * for (gRFC A6) or, if it asks for none, a random part of a delay that doubles. The delay is random because the cause
  * usually ended thousands of other streams at the same moment.
- *
- * While nothing listens at the address, the delay is at most three seconds.
  *
  * Delays start at `minMs` again after a stream that has worked for `maxMs`. A first batch alone is not enough: a watcher
  * that fails after each one would send all its nodes the whole view once a second.
@@ -97,9 +92,8 @@ function hasNoListener(error: unknown): boolean {
 const trailer = "grpc-retry-pushback-ms";
 
 /**
- * Maximum delay that a watcher asks for and a client accepts, in milliseconds. With this delay, 5 000 refused clients
- * cause 50 attempts per second, which take 5 % of a core. The limit exists because a faulty server must not keep a node
- * away indefinitely.
+ * Maximum delay that a watcher asks for and a client accepts, in milliseconds, so that no faulty server keeps a node
+ * away. With this delay, 5 000 refused clients cause 50 attempts per second, which take 5 % of a core.
  */
 const maxPushbackMs = 150_000;
 
@@ -132,8 +126,5 @@ export function pushbackOf(error: unknown): number | undefined {
   return undefined;
 }
 
-/**
- * Response header, with the value "1", of a watcher whose state may be out of date because its own server does not
- * answer. A node that receives this header looks for another watcher.
- */
+/** Response header, with the value "1", of a watcher whose own server does not answer: its state may be out of date. */
 export const staleHeader = "kpng-stale";

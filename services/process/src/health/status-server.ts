@@ -144,16 +144,10 @@ export function closeOldest(server: Server, max: number, clientOf: (socket: Sock
   });
 }
 
-/**
- * Metrics that prom-client keeps for old dashboards. They are gauges that have names of counters, which promtool
- * rejects, and they only sum up other gauges.
- */
+/** Gauges of prom-client that have names of counters, which promtool rejects, and only sum up other gauges. */
 const misnamed = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
 
-/**
- * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts. Must not
- * be called twice for the same registry.
- */
+/** Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts. */
 export function registerProcessMetrics(registry: Registry, health: Health): void {
   const registers = [registry];
   collectDefaultMetrics({ register: registry });

@@ -20,8 +20,7 @@ export function memoryLimitBytes(): number {
  * small young generation, the first view causes a few more, but shorter, collections. This is not suitable for programs
  * that allocate all the time, such as the watcher.
  *
- * This function sets the growth factor, which V8 reads at every collection, rather than the size limit, which V8 reads
- * only at the start. A later V8 without this flag ignores it with a warning.
+ * V8 reads the growth factor at every collection, and the size limit only at the start.
  */
 export function keepYoungGenerationSmall(): void {
   setFlagsFromString("--semi-space-growth-factor=1");

@@ -31,12 +31,11 @@ const exportDelayMs = 1_000;
 const closeLimitMs = 2_000;
 
 /**
- * Returns the {@link Tracing} that exports spans over OTLP. Only this file depends on OpenTelemetry's SDK.
+ * Returns the {@link Tracing} that exports spans over OTLP. Only this file depends on OpenTelemetry's SDK. Errors:
+ * BAD_OPTION.
  *
  * *Bound:* at most 2 048 spans wait for export. While the collector is unreachable or slow, further spans are dropped
  * and the log says so.
- *
- * Errors: BAD_OPTION.
  */
 export function exportTraces({ name, version }: TracedProcess, settings: TraceSettings, log: Log): Tracing {
   logFailures(log);
