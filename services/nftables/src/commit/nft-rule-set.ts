@@ -102,8 +102,7 @@ export function formatTransaction(family: Family, { elements }: Pick<TableChange
   return lines.join("");
 }
 
-function formatOne(family: Family, set: SharedSet, { key, data }: SetElement): string {
-  const value = data?.kind === "value" ? data.bytes : data?.chain;
+function formatOne(family: Family, set: SharedSet, { key, value }: SetElement): string {
   return formatElement(family, set, key, value);
 }
 

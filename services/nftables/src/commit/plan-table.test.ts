@@ -55,12 +55,11 @@ function apply(sets: Sets, part: readonly BatchStep[]): void {
   for (const step of part) {
     if (step.kind === "chain") continue;
     const elements = sets.get(step.set) ?? new Map<string, string>();
-    for (const { key, data } of step.elements) {
+    for (const { key, value = "" } of step.elements) {
       if (step.kind === "delete") expect(elements.delete(key)).toBe(true);
       else {
         expect(elements.has(key)).toBe(false);
-        const value = data === undefined ? undefined : data.kind === "value" ? data.bytes : data.chain;
-        elements.set(key, value ?? "");
+        elements.set(key, value);
       }
     }
   }

@@ -2,17 +2,10 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
-import { type ElementValue, frontendMaps, type SharedSet, unpackSet } from "../layout/elements.ts";
-import {
-  type BatchStep,
-  type ElementChange,
-  type SetElement,
-  splitElements,
-  stepBytes,
-  type TableId,
-} from "../netlink/transaction.ts";
+import { frontendMaps, sharedSets, unpackSet } from "../layout/elements.ts";
+import { type BatchStep, type ElementChange, splitElements, stepBytes, type TableId } from "../netlink/transaction.ts";
 import { type InstalledElements, idsOfSlots, type OwnObjects, slotsById } from "../read/read-table.ts";
-import type { SharedSetChange } from "../render/element-table.ts";
+import type { ElementTable, SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
 import { pickChain, renderPickChain, renderStickyPickChain } from "../render/skeleton.ts";
 
@@ -55,7 +48,7 @@ export async function planInstall(elements: ServiceElements, present: PresentTab
   const { objects } = present;
   const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
   await table.compareWith(present.elements);
-  const picks = new Set([...known, ...neededPicks(table.newValues())]);
+  const picks = new Set([...known, ...neededPicks(table)]);
   for (const name of picks) putPick(elements, name);
   const fixed = new Set([...picks, ...frameChains(frame)]);
   const hooks = replaceHooks(`${frame.hooks}${chains.hooks()}`, objects);
@@ -66,7 +59,7 @@ export async function planInstall(elements: ServiceElements, present: PresentTab
 /** Plans the changes since the last commit, for a table that already has the pick chains `installed`. */
 export function planChange(elements: ServiceElements, installed: ReadonlySet<string>): TablePlan {
   const { table, chains } = elements;
-  const picks = new Set(neededPicks(table.newValues()).filter((name) => !installed.has(name)));
+  const picks = new Set(neededPicks(table).filter((name) => !installed.has(name)));
   for (const name of picks) putPick(elements, name);
   const last = `${chains.hooks()}${chains.removals()}`;
   return { picks, additions: chains.additions(), elements: table.changes(), last };
@@ -149,13 +142,15 @@ function putPick({ table }: ServiceElements, name: string): void {
  * never removed: packets may be on their way to it, the number returns with the next rollout, and there are few
  * numbers.
  */
-function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
+function neededPicks(table: ElementTable): readonly string[] {
   const needed = new Set<string>();
-  for (const [set, value] of values) {
-    if (frontendMaps.has(set)) {
-      const { count } = unpackSet(readNumber(value));
-      if (count > 0) needed.add(pickChain(count));
-    } else if (set === "sticky_counts") needed.add(value);
+  const sets = [...sharedSets.filter((set) => frontendMaps.has(set)), "sticky_counts"] as const;
+  for (const { set, elements } of table.changes(sets).filter(({ kind }) => kind === "put")) {
+    for (const { value = "" } of elements) {
+      const count = set === "sticky_counts" ? 0 : unpackSet(readNumber(value)).count;
+      if (set === "sticky_counts") needed.add(value);
+      else if (count > 0) needed.add(pickChain(count));
+    }
   }
   return [...needed];
 }
@@ -211,29 +206,25 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
   const changes = steps.filter((step) => step.kind !== "chain");
   const deletes = changes.filter(({ kind }) => kind === "delete");
   const puts = changes.filter(({ kind }) => kind === "put");
-  const deleted = new Map(deletes.map(({ set, elements }) => [set, keysOf(elements)]));
-  // A set without deletes has no replaced elements, so its keys are not collected: in a first load there are many.
-  const put = new Map(puts.filter(({ set }) => deleted.has(set)).map(({ set, elements }) => [set, keysOf(elements)]));
-  const isReplaced = (set: string, { key }: SetElement): boolean =>
-    deleted.get(set)?.has(key) === true && put.get(set)?.has(key) === true;
-  const parts = ({ set, elements }: ElementChange, replaced: boolean) =>
-    splitElements(
-      deleted.has(set) ? [...elements].filter((one) => isReplaced(set, one) === replaced) : elements,
-      unitBytes,
-    );
+  // For each set, the elements that are still to be deleted, by key.
+  const left = new Map(
+    deletes.map(({ set, elements }) => [set, new Map(Array.from(elements, (one) => [one.key, one]))]),
+  );
   for (const step of steps) if (step.kind === "chain") yield [step];
   for (const step of puts.toSorted((a, b) => rankOf(a) - rankOf(b))) {
-    for (const elements of parts(step, false)) yield [{ ...step, elements }];
-    if (!deleted.has(step.set)) continue;
-    for (const elements of parts(step, true)) {
+    const { set } = step;
+    for (const elements of splitElements(step.elements, unitBytes)) {
+      const replaced = elements.filter(({ key }) => left.get(set)?.delete(key)).map(({ key }) => ({ key }));
       yield [
-        { set: step.set, kind: "delete", elements: elements.map(({ key }) => ({ key })) },
+        ...(replaced.length === 0 ? [] : [{ set, kind: "delete", elements: replaced } as const]),
         { ...step, elements },
       ];
     }
   }
   // `ElementTable.changes` returns the sets in the order of `sharedSets`, in which frontends come first.
-  for (const step of deletes) for (const elements of parts(step, false)) yield [{ ...step, elements }];
+  for (const [set, elements] of left) {
+    for (const part of splitElements(elements.values(), unitBytes)) yield [{ set, kind: "delete", elements: part }];
+  }
 }
 
 /**
@@ -242,8 +233,4 @@ function* inOrder(steps: readonly BatchStep[], unitBytes: number): Generator<rea
  */
 function rankOf({ set }: ElementChange): number {
   return frontendMaps.has(set) ? (set.startsWith("local_") ? 1 : 2) : 0;
-}
-
-function keysOf(elements: Iterable<SetElement>): ReadonlySet<string> {
-  return new Set(Array.from(elements, ({ key }) => key));
 }

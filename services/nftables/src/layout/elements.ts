@@ -38,8 +38,10 @@ export const frontendMaps: ReadonlySet<string> = new Set<SharedSet>([
   "local_nodeports",
 ]);
 
-/** Kind of data in the elements of each set: none, a value, or a chain to go to or jump to. */
-export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
+/** Kind of data in the elements of a set: none, a value, or a chain to go to or jump to. */
+export type DataKind = "none" | "value" | "goto" | "jump";
+
+export const dataOf: Readonly<Record<SharedSet, DataKind>> = {
   frontends: "value",
   local_frontends: "value",
   nodeports: "value",

@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { ElementBytes } from "../layout/elements.ts";
+import type { DataKind, ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
   batchGenerationId,
   chain as chainAttribute,
@@ -21,17 +21,12 @@ import {
 } from "./constants.ts";
 import { NetlinkWriter } from "./messages.ts";
 
-/** Data of a map element: a value, or the chain in which evaluation continues. */
-export type ElementData =
-  | { readonly kind: "value"; readonly bytes: ElementBytes }
-  | { readonly kind: "goto" | "jump"; readonly chain: string };
-
 /** One element of a set or map. */
 export interface SetElement {
   /** The fields of the key, each padded to a multiple of 4 bytes. */
   readonly key: ElementBytes;
-  /** Undefined in a set. */
-  readonly data?: ElementData | undefined;
+  /** Data of the kind that {@link ElementChange.data} names. Default "". */
+  readonly value?: ElementValue | undefined;
   /** Shown by `nft list`; at most 127 ASCII characters. */
   readonly comment?: string | undefined;
 }
@@ -45,6 +40,8 @@ export interface ElementList extends Iterable<SetElement> {
 export interface ElementChange {
   readonly set: string;
   readonly kind: "put" | "delete";
+  /** Kind of data of the elements of a put. Default: none. */
+  readonly data?: DataKind | undefined;
   /** To replace the data of a key, delete it first: the kernel refuses a second put with other data. */
   readonly elements: ElementList;
 }
@@ -145,7 +142,7 @@ function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
       writer.text(elementList.table, table.name);
       writer.text(elementList.set, step.set);
       writer.nested(elementList.elements, () => {
-        for (const one of elements) writeElement(writer, one, isPut);
+        for (const one of elements) writeElement(writer, one, step);
       });
     },
   }));
@@ -181,9 +178,8 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
 }
 
 /** Returns an upper bound for the size of an element in a message, in bytes. */
-function elementBytes({ key, data, comment }: SetElement): number {
-  const dataBytes = data === undefined ? 0 : 16 + (data.kind === "value" ? data.bytes.length : 16 + data.chain.length);
-  return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
+function elementBytes({ key, value = "", comment }: SetElement): number {
+  return 40 + key.length + value.length + (comment === undefined ? 0 : 12 + comment.length);
 }
 
 /**
@@ -207,22 +203,26 @@ export function* splitElements(
   if (part.length > 0) yield part;
 }
 
-function writeElement(writer: NetlinkWriter, { key, data, comment }: SetElement, isPut: boolean): void {
+function writeElement(
+  writer: NetlinkWriter,
+  { key, value = "", comment }: SetElement,
+  { kind, data = "none" }: ElementChange,
+): void {
   writer.nested(listItem, () => {
     writer.nested(elementAttribute.key, () => writer.latin1(dataAttribute.value, key));
     // To delete an element, its key is enough.
-    if (!isPut) return;
-    if (data !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, data));
+    if (kind === "delete") return;
+    if (data !== "none") writer.nested(elementAttribute.data, () => writeData(writer, data, value));
     if (comment !== undefined) writer.value(elementAttribute.userData, commentBytes(comment));
   });
 }
 
-function writeData(writer: NetlinkWriter, data: ElementData): void {
-  if (data.kind === "value") writer.latin1(dataAttribute.value, data.bytes);
+function writeData(writer: NetlinkWriter, kind: Exclude<DataKind, "none">, value: ElementValue): void {
+  if (kind === "value") writer.latin1(dataAttribute.value, value);
   else {
     writer.nested(dataAttribute.verdict, () => {
-      writer.uint32(verdict.code, verdictCode[data.kind]);
-      writer.text(verdict.chain, data.chain);
+      writer.uint32(verdict.code, verdictCode[kind]);
+      writer.text(verdict.chain, value);
     });
   }
 }

@@ -8,12 +8,11 @@ import { ElementTable } from "./element-table.ts";
 const [one, two] = [addressBytes("10.0.0.1"), addressBytes("10.0.0.2")];
 
 function changesOf(table: ElementTable): readonly string[] {
-  return table.changes().flatMap(({ kind, set, elements }) =>
-    Array.from(elements, ({ key, data }) => {
-      const value = data === undefined ? undefined : data.kind === "value" ? data.bytes : data.chain;
-      return `${kind} ${formatElement("v4", set, key, value)}`;
-    }),
-  );
+  return table
+    .changes()
+    .flatMap(({ kind, set, elements }) =>
+      Array.from(elements, ({ key, value }) => `${kind} ${formatElement("v4", set, key, value)}`),
+    );
 }
 
 test("a change and its reversal are no change", () => {

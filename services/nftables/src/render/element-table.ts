@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { getOrMake } from "@kpng/model/collections.ts";
 import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
-import type { ElementChange, ElementData, ElementList, SetElement } from "../netlink/transaction.ts";
+import type { ElementChange, ElementList, SetElement } from "../netlink/transaction.ts";
 
 /** A change to the elements of one shared set. */
 export type SharedSetChange = ElementChange & { readonly set: SharedSet };
@@ -141,38 +141,28 @@ export class ElementTable {
 
   /**
    * Returns the changes that lead from the elements of the last commit to the desired ones; they are valid until the
-   * next change. O(elements touched since that commit).
+   * next change. O(elements of `sets` that were touched since that commit).
    */
-  changes(): readonly SharedSetChange[] {
-    return sharedSets.flatMap((set): readonly SharedSetChange[] => {
+  changes(sets: readonly SharedSet[] = sharedSets): readonly SharedSetChange[] {
+    return sets.flatMap((set): readonly SharedSetChange[] => {
+      const data = dataOf[set];
       if (this.#absent.has(set)) {
         const elements = this.#all(set);
-        return elements.length === 0 ? [] : [{ set, kind: "put", elements }];
+        return elements.length === 0 ? [] : [{ set, kind: "put", data, elements }];
       }
       const deletes: SetElement[] = [];
       const puts: SetElement[] = [];
       for (const [key, before] of this.#before[set]) {
-        const now = this.#elements[set].get(key);
-        if (now === before) continue;
+        const value = this.#elements[set].get(key);
+        if (value === before) continue;
         if (before !== undefined) deletes.push({ key });
-        if (now !== undefined) puts.push(toElement(set, key, now, this.#comments.get(`${set} ${key}`)));
+        if (value !== undefined) puts.push({ key, value, comment: this.#comments.get(`${set} ${key}`) });
       }
       return [
         ...(deletes.length === 0 ? [] : [{ set, kind: "delete", elements: deletes } as const]),
-        ...(puts.length === 0 ? [] : [{ set, kind: "put", elements: puts } as const]),
+        ...(puts.length === 0 ? [] : [{ set, kind: "put", data, elements: puts } as const]),
       ];
     });
-  }
-
-  /** Returns the values of the elements that {@link changes} puts. */
-  *newValues(): Generator<readonly [set: SharedSet, value: ElementValue], void, void> {
-    for (const set of sharedSets) {
-      if (this.#absent.has(set)) for (const [, value] of this.#elements[set]) yield [set, value];
-      for (const [key, before] of this.#before[set]) {
-        const now = this.#elements[set].get(key);
-        if (now !== undefined && now !== before) yield [set, now];
-      }
-    }
   }
 
   /** Declares that the kernel has the desired elements. Must be called after each commit. */
@@ -216,7 +206,7 @@ export class ElementTable {
     return {
       length: elements.size,
       *[Symbol.iterator]() {
-        for (const [key, value] of elements) yield toElement(set, key, value, comments.get(`${set} ${key}`));
+        for (const [key, value] of elements) yield { key, value, comment: comments.get(`${set} ${key}`) };
       },
     };
   }
@@ -224,21 +214,4 @@ export class ElementTable {
 
 function bySet<Value>(make: (set: SharedSet) => Value): Readonly<Record<SharedSet, Value>> {
   return Object.fromEntries(sharedSets.map((set) => [set, make(set)])) as Record<SharedSet, Value>;
-}
-
-function toElement(set: SharedSet, key: ElementBytes, value: ElementValue, comment: string | undefined): SetElement {
-  return { key, data: toData(set, value), comment };
-}
-
-function toData(set: SharedSet, value: ElementValue): ElementData | undefined {
-  const kind = dataOf[set];
-  switch (kind) {
-    case "none":
-      return undefined;
-    case "value":
-      return { kind: "value", bytes: value };
-    case "goto":
-    case "jump":
-      return { kind, chain: value };
-  }
 }

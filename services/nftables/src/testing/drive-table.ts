@@ -217,15 +217,17 @@ await table.sync(plan, new Set(["ns/sticky-9"] as const), nothing);
 const known = await connection.generation();
 const present = [...(await connection.readElements(id, "frontends"))]
   .slice(0, 1)
-  .map(([key, bytes]) => ({ key, data: { kind: "value", bytes } as const }));
-await connection.commit(id, [{ set: "frontends", kind: "put", elements: present }]);
+  .map(([key, value]) => ({ key, value }));
+await connection.commit(id, [{ set: "frontends", kind: "put", data: "value", elements: present }]);
 nft("add", "counter", ip, "kpng", "seven", "{ packets 7 bytes 700 }");
 assert.notEqual(await connection.generation(), known);
 
 nft("delete", "table", ip, "kpng");
 assert.ok((await repair()).elements > 10);
-const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "absent" } } as const;
-const refusal = await failureOf(connection.commit(id, [{ set: "picks", kind: "put", elements: [element] }]));
+const element = { key: "\0\0\0\0", value: "absent" };
+const refusal = await failureOf(
+  connection.commit(id, [{ set: "picks", kind: "put", data: "goto", elements: [element] }]),
+);
 assert.match(refusal, /put in set picks: ENOENT/);
 assert.equal(elementsOf("frontends").length, 4);
 
