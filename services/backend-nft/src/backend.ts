@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import type { NftChange } from "@kpng/nftables/commit/nft-rule-set.ts";
-import { deleteTables, openRuleSets, type TableSettings } from "@kpng/nftables/commit/open-rule-sets.ts";
+import type { TableSettings } from "@kpng/nftables/commit/nft-table.ts";
+import { deleteTables, openRuleSets } from "@kpng/nftables/commit/open-rule-sets.ts";
 import { type OptionSpec, parseWholeNumber } from "@kpng/process/options.ts";
 
 /** Options that only this backend has. */
@@ -25,7 +25,7 @@ const nftOptions: readonly OptionSpec[] = [
 ];
 
 /** The backend that serves Services with nftables rules. */
-export const nftBackend = proxyBackend<NftChange>({
+export const nftBackend = proxyBackend({
   name: "nft",
   proxyMode: "nftables",
   healthPort: 10_272,
@@ -52,7 +52,7 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
 });
 
 /** Returns the proxy for parsed options. */
-function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readNftSettings(options, serviceProxyName);
   return {
     wantsLoopbackNodePorts: false,

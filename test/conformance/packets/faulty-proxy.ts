@@ -3,7 +3,6 @@ import { runBackendCommand } from "@kpng/backend-kit/backend/run-backend.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { FamilyPlan, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { NftChange } from "@kpng/nftables/commit/nft-rule-set.ts";
 import { deleteTables, openRuleSets } from "@kpng/nftables/commit/open-rule-sets.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { type Fault, faults } from "./faults.ts";
@@ -20,7 +19,7 @@ if (options.length === 0) throw new Error("options are missing");
 const settings = { table: "faulty", masqueradeBit: 14, maxClients: 1_000 };
 
 /** Rules of a plan with a fault. */
-function faulty(rules: RuleSet<NftChange>, { plan: change, forgetsDeletes = false }: Fault): RuleSet<NftChange> {
+function faulty(rules: RuleSet, { plan: change, forgetsDeletes = false }: Fault): RuleSet {
   const installed = new Map<ServiceKey, ServicePlan>();
   const wrong = (plan: FamilyPlan): FamilyPlan => {
     const service = (key: ServiceKey): ServicePlan | undefined => {
@@ -46,7 +45,7 @@ function faulty(rules: RuleSet<NftChange>, { plan: change, forgetsDeletes = fals
 }
 
 await runBackendCommand(
-  proxyBackend<NftChange>({
+  proxyBackend({
     name: "faulty",
     proxyMode: "nftables",
     description: "a proxy with one fault",

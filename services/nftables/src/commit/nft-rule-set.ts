@@ -12,7 +12,7 @@ import { ipOf, renderHooks } from "../render/skeleton.ts";
 import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
 
 /** The rules of one IP family, in one nftables table. */
-export class NftRuleSet implements RuleSet<NftChange> {
+export class NftRuleSet implements RuleSet {
   readonly servesWholeAddresses = true;
   readonly #options: NftTableOptions;
   readonly #table: NftTable;
@@ -39,7 +39,7 @@ export class NftRuleSet implements RuleSet<NftChange> {
     return listRules(this.family, () => (this.#table.isKnown ? this.#table.elements : undefined));
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     this.#plan = plan;
     // After a failure, the kit passes "all"; this does not rely on it.
     const isFull = touched === "all" || !this.#table.isKnown;
@@ -49,7 +49,7 @@ export class NftRuleSet implements RuleSet<NftChange> {
     return makeNftChange(this.family, isFull ? "full" : "partial", change);
   }
 
-  async repair(): Promise<NftChange> {
+  async repair(): Promise<RuleChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     return makeNftChange(this.family, "full", await this.#table.repair(this.#plan, () => undefined));
   }
@@ -71,15 +71,8 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 }
 
-/** A change to the table of one family. Each sync and repair returns one. */
-export interface NftChange extends RuleChange {
-  /** Number of elements that were put, and of those that were deleted. */
-  readonly puts: number;
-  readonly deletes: number;
-}
-
 /** Describes a change for log, metrics and inspection. */
-export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange): NftChange {
+export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange): RuleChange {
   const { elements, chains } = change;
   const count = (kind: "put" | "delete"): number =>
     elements.reduce((sum, step) => sum + (step.kind === kind ? step.elements.length : 0), 0);
@@ -87,8 +80,6 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
   return {
     mode: puts + deletes + chains.length === 0 ? "none" : mode,
     fields: { puts, deletes, chains: chains.length, example: elements[0]?.set ?? chains[0] },
-    puts,
-    deletes,
     differences: () => listDifferences(family, change),
   };
 }

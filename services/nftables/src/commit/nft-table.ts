@@ -6,37 +6,40 @@ import type { BatchStep, TableId } from "../netlink/transaction.ts";
 import {
   compareRules,
   differentChains,
+  type PresentTable,
   type RulesByChain,
-  readElements,
-  readOwnObjects,
   readRules,
+  readTable,
 } from "../read/read-table.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { natHook, pickChainAddition, renderHooks, renderSkeleton } from "../render/skeleton.ts";
+import { type Frame, natHook, pickChainAddition, renderFrame } from "../render/skeleton.ts";
 import {
   countOfPick,
   divideSteps,
-  type Frame,
   fillElements,
-  type PresentTable,
   planChange,
   planInstall,
   putAll,
-  renderPick,
+  renderPicks,
+  type TablePlan,
 } from "./plan-table.ts";
 import { applyNft } from "./run-nft.ts";
 
-/** Options of {@link NftTable}. */
-export interface NftTableOptions {
-  readonly family: Family;
-  /** Name of the table. */
+/** Settings of the tables of one instance, one for each family. */
+export interface TableSettings {
+  /** Name of the tables. */
   readonly table: string;
   /** Bit of the packet mark that requests masquerade, 0 to 31. */
   readonly masqueradeBit: number;
-  readonly connection: NftablesConnection;
   /** Maximum number of clients remembered for one Service port with affinity. */
   readonly maxClients: number;
+}
+
+/** Options of {@link NftTable}. */
+export interface NftTableOptions extends TableSettings {
+  readonly family: Family;
+  readonly connection: NftablesConnection;
 }
 
 /** Changes that one call made to a table. */
@@ -46,20 +49,12 @@ export interface TableChange {
   readonly chains: readonly string[];
 }
 
-/** A frame with its two parts concatenated in `text`. */
-interface RenderedFrame extends Frame {
-  readonly text: string;
-}
-
 /** The installed table after a successful call. */
 interface InstalledTable {
   readonly picks: ReadonlySet<string>;
   readonly rules: RulesByChain;
-  readonly frame: RenderedFrame;
+  readonly frame: Frame;
 }
-
-/** The objects of a table that does not exist. */
-export const noObjects: PresentTable["objects"] = { chains: [], hooks: new Map(), sets: [] };
 
 /**
  * Size of a transaction in the first load, in bytes. Smaller transactions take longer in total, larger ones need more
@@ -162,21 +157,15 @@ export class NftTable {
    * before anything is written, so that nothing has changed if reading fails.
    */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
-    const { connection, maxClients } = this.#options;
-    const frame = this.#renderFrame(plan);
     this.#checkedGeneration = undefined;
-    const present = await readOwnObjects(connection, this.#id);
-    const before: RulesByChain = present === undefined ? new Map() : await readRules(connection, this.#id, present);
-    const installed = await readElements(connection, this.#id, present?.shared ?? new Set());
-    if (present !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
-      await putAll(this.#elements, plan);
-      await this.#elements.table.compareWith(installed);
-      return await this.#commitInUse(committing);
-    }
-    this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
-    await fillElements(this.#elements, plan, installed);
-    committing();
-    return await this.#install(frame, { objects: present ?? noObjects, elements: installed }, before);
+    const present = await readTable(this.#options.connection, this.#id);
+    const { skeleton, hooks } = renderFrame({ ...this.#options, node: plan.node });
+    const before = this.#installed?.frame;
+    const isSameFrame = skeleton === before?.skeleton && hooks === before.hooks;
+    if (!isSameFrame || !this.#hasRules(present.rules)) return await this.#install(plan, present, committing);
+    await putAll(this.#elements, plan);
+    await this.#elements.table.compareWith(present.elements);
+    return await this.#commitInUse(committing);
   }
 
   /** Compares the table with its desired contents and repairs it; calls `committing` before the first change. */
@@ -185,12 +174,10 @@ export class NftTable {
     const generation = await connection.generation();
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
-    const present = await readOwnObjects(connection, this.#id);
-    if (present === undefined || !this.#hasRules(await readRules(connection, this.#id, present))) {
-      return await this.syncAll(plan, committing);
-    }
+    const present = await readTable(connection, this.#id);
+    if (!this.#hasRules(present.rules)) return await this.#install(plan, present, committing);
     const { table } = this.#elements;
-    await table.compareWith(await readElements(connection, this.#id, present.shared));
+    await table.compareWith(present.elements);
     // `ElementTable` keeps no comments of committed elements, so elements that have to be put back get their comments
     // from the plan.
     if (table.changes().length > 0) await putAll(this.#elements, plan);
@@ -205,33 +192,26 @@ export class NftTable {
     return this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
   }
 
-  /** Writes all fixed rules, and the elements that differ from those in the kernel. */
-  async #install(frame: RenderedFrame, present: PresentTable, before: RulesByChain): Promise<TableChange> {
-    const { connection } = this.#options;
+  /** Writes all rules, and the elements that differ from those in the kernel. */
+  async #install(plan: FamilyPlan, present: PresentTable, committing: () => void): Promise<TableChange> {
+    const { connection, maxClients } = this.#options;
+    const frame = renderFrame({ ...this.#options, node: plan.node });
+    this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
+    await fillElements(this.#elements, plan, present.elements);
+    committing();
     this.#installed = undefined;
     await applyNft(frame.skeleton);
-    const { picks, additions, elements, last } = await planInstall(this.#elements, present, frame);
-    await this.#installChains(picks, additions);
+    const tablePlan = await planInstall(this.#elements, present, frame);
     // The hooks are installed last. As long as they are missing, no packet uses the sets, even if an earlier first load
     // was interrupted.
-    const isUnused = !before.has(natHook);
-    await this.#send([...this.#pickChains(picks), ...elements], isUnused);
-    this.#elements.chains.committed();
-    this.#elements.table.committed();
-    await applyLast(last);
+    await this.#write(tablePlan, !present.rules.has(natHook));
     const rules = await readRules(connection, this.#id);
     // If another program has changed rules since they were written, they stay unknown, so that the next call writes
     // them again.
-    const commands = `${frame.skeleton}${this.#renderPicks(picks)}${additions}${last}`;
-    if (differentChains(commands, rules).length === 0) this.#installed = { picks, rules, frame };
-    return { elements, chains: compareRules(before, rules) };
-  }
-
-  #renderFrame({ node }: FamilyPlan): RenderedFrame {
-    const { table, masqueradeBit } = this.#options;
-    const options = { node, table, masqueradeBit };
-    const [skeleton, hooks] = [renderSkeleton(options), renderHooks(this.#id)];
-    return { skeleton, hooks, text: skeleton + hooks };
+    if (differentChains(`${frame.skeleton}${this.#commandsOf(tablePlan)}`, rules).length === 0) {
+      this.#installed = { picks: tablePlan.picks, rules, frame };
+    }
+    return { elements: tablePlan.elements, chains: compareRules(present.rules, rules) };
   }
 
   /** Commits the changes since the last commit to a table that packets already use. */
@@ -240,52 +220,50 @@ export class NftTable {
     const { table, chains } = this.#elements;
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
-    const { picks, additions, elements, last } = planChange(this.#elements, installed.picks);
+    const plan = planChange(this.#elements, installed.picks);
+    const { picks, elements } = plan;
     const written = chains.written.map(({ name }) => name);
     const ours = new Set([...picks, ...written, ...chains.removed.map(({ name }) => name)]);
-    const hasNewRules = picks.size > 0 || additions !== "" || last !== "";
-    if (elements.length === 0 && !hasNewRules) {
+    const commands = this.#commandsOf(plan);
+    if (elements.length === 0 && commands === "") {
       table.committed();
       return nothing;
     }
     committing();
     this.#installed = undefined;
-    await this.#installChains(picks, additions);
-    await this.#send([...this.#pickChains(picks), ...elements], false);
-    if (last !== "") await applyLast(last);
-    chains.committed();
-    table.committed();
-    const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
-    const changed = hasNewRules ? compareRules(installed.rules, rules) : [];
+    await this.#write(plan, false);
+    if (commands === "") {
+      this.#installed = installed;
+      return { elements, chains: [] };
+    }
+    const rules = await readRules(connection, this.#id);
+    const changed = compareRules(installed.rules, rules);
     // If another program has changed rules since the last comparison, `#installed` stays undefined, so that the next
     // call writes all rules again.
-    const commands = `${this.#renderPicks(picks)}${additions}${last}`;
     if (changed.every((name) => ours.has(name)) && differentChains(commands, rules).length === 0) {
       this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
     }
-    if (!hasNewRules) return { elements, chains: [] };
     // A rule with another anonymous map has the same expressions, so rules alone do not show its change.
     return { elements, chains: [...new Set([...changed, ...written])].sort() };
   }
 
-  /** Returns the commands for pick chains. */
-  #renderPicks(names: Iterable<string>): string {
-    return [...names].map((name) => renderPick(this.#id, name)).join("");
+  /** Returns the commands for the chains that a plan changes. */
+  #commandsOf({ picks, additions, last }: TablePlan): string {
+    return `${renderPicks(this.#id, picks)}${additions}${last}`;
   }
 
-  /** Uses nft to install the chains that new elements need, except the chains that nft cannot add. */
-  async #installChains(picks: ReadonlySet<string>, additions: string): Promise<void> {
-    const sticky = [...picks].filter((name) => name.startsWith("sticky_"));
-    const commands = `${this.#renderPicks(sticky)}${additions}`;
+  /** Makes the changes of a plan. Packets do not use the table yet if `isUnused`. */
+  async #write({ picks, additions, elements, last }: TablePlan, isUnused: boolean): Promise<void> {
+    const isSticky = (name: string): boolean => name.startsWith("sticky_");
+    const commands = `${renderPicks(this.#id, [...picks].filter(isSticky))}${additions}`;
     if (commands !== "") await applyNft(commands);
-  }
-
-  /**
-   * Returns the steps that install pick chains; chains for client affinity are installed by {@link #installChains}.
-   */
-  #pickChains(names: ReadonlySet<string>): readonly BatchStep[] {
-    const plain = [...names].filter((name) => !name.startsWith("sticky_"));
-    return plain.map((name) => pickChainAddition(this.#options.family, countOfPick(name) ?? 0));
+    // nft cannot add the other pick chains.
+    const plain = [...picks].filter((name) => !isSticky(name));
+    const chains = plain.map((name) => pickChainAddition(this.#id.family, countOfPick(name) ?? 0));
+    await this.#send([...chains, ...elements], isUnused);
+    if (last !== "") await applyLast(last);
+    this.#elements.chains.committed();
+    this.#elements.table.committed();
   }
 
   /**

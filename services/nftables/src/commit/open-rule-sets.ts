@@ -8,18 +8,9 @@ import { NftablesConnection, RulesetChanges } from "../netlink/nftables-connecti
 import { readOwnObjects } from "../read/read-table.ts";
 import { ipOf } from "../render/skeleton.ts";
 import { NftRuleSet } from "./nft-rule-set.ts";
+import type { TableSettings } from "./nft-table.ts";
 import { PrintedRuleSet } from "./printed-rule-set.ts";
 import { applyNft, checkVersions } from "./run-nft.ts";
-
-/** Settings of the tables of one instance, one for each family. */
-export interface TableSettings {
-  /** Name of the tables. */
-  readonly table: string;
-  /** Bit of the packet mark that requests masquerade, 0 to 31. */
-  readonly masqueradeBit: number;
-  /** Maximum number of clients remembered for one Service port with affinity. */
-  readonly maxClients: number;
-}
 
 /**
  * Opens a rule set for each IP family that the node supports, IPv4 first. Depending on `destination`, it is installed
@@ -29,11 +20,10 @@ export async function openRuleSets(
   settings: TableSettings,
   { destination }: ProxyHost,
 ): Promise<readonly (NftRuleSet | PrintedRuleSet)[]> {
-  const { table, masqueradeBit, maxClients } = settings;
   await checkVersions(release());
   const changes = new RulesetChanges();
   const options = nodeFamilies().map((family) => {
-    return { family, table, masqueradeBit, maxClients, connection: new NftablesConnection(changes) };
+    return { ...settings, family, connection: new NftablesConnection(changes) };
   });
   if (destination.kind !== "kernel") {
     const print = destination.kind === "print" ? destination.print : undefined;

@@ -4,10 +4,10 @@ import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { frontendMaps, sharedSets, unpackSet } from "../layout/elements.ts";
 import { type BatchStep, type ElementChange, splitElements, stepBytes, type TableId } from "../netlink/transaction.ts";
-import { type InstalledElements, idsOfSlots, type OwnObjects, slotsById } from "../read/read-table.ts";
+import { type InstalledElements, idsOfSlots, type PresentTable, slotsById } from "../read/read-table.ts";
 import type { ElementTable, SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { pickChain, renderPickChain, renderStickyPickChain } from "../render/skeleton.ts";
+import { type Frame, pickChain, renderPickChain, renderStickyPickChain } from "../render/skeleton.ts";
 
 /** Changes that a sync makes, in this order, in addition to the rules that do not depend on Services. */
 export interface TablePlan {
@@ -25,29 +25,19 @@ export interface TablePlan {
   readonly last: string;
 }
 
-/** The rules that do not depend on Services, as nft commands. */
-export interface Frame {
-  readonly skeleton: string;
-  /** Commands for the base chains. */
-  readonly hooks: string;
-}
-
-/** The table in the kernel before a full sync. */
-export interface PresentTable {
-  readonly objects: Pick<OwnObjects, "chains" | "hooks" | "sets">;
-  readonly elements: InstalledElements;
-}
-
 /**
  * Plans a full sync of a table: the chains of an earlier run are written again, because their rules may have been
  * changed; elements are written only if they differ from those in the kernel. Chains that are neither in `frame` nor in
  * the plan are removed.
  */
-export async function planInstall(elements: ServiceElements, present: PresentTable, frame: Frame): Promise<TablePlan> {
+export async function planInstall(
+  elements: ServiceElements,
+  { objects, elements: installed }: Pick<PresentTable, "objects" | "elements">,
+  frame: Frame,
+): Promise<TablePlan> {
   const { table, chains } = elements;
-  const { objects } = present;
   const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
-  await table.compareWith(present.elements);
+  await table.compareWith(installed);
   const picks = new Set([...known, ...neededPicks(table)]);
   for (const name of picks) putPick(elements, name);
   const fixed = new Set([...picks, ...frameChains(frame)]);
@@ -155,10 +145,12 @@ function neededPicks(table: ElementTable): readonly string[] {
   return [...needed];
 }
 
-/** Returns the commands for a pick chain with this name. */
-export function renderPick({ family, name: table }: TableId, name: string): string {
-  const render = name.startsWith("sticky_") ? renderStickyPickChain : renderPickChain;
-  return render(family, table, countOfPick(name) ?? 0);
+/** Returns the commands for the pick chains with these names. */
+export function renderPicks({ family, name: table }: TableId, names: Iterable<string>): string {
+  return Array.from(names, (name) => {
+    const render = name.startsWith("sticky_") ? renderStickyPickChain : renderPickChain;
+    return render(family, table, countOfPick(name) ?? 0);
+  }).join("");
 }
 
 /** Returns the number of endpoints among which the pick chain with this name chooses; undefined for other chains. */

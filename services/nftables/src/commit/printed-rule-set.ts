@@ -1,13 +1,13 @@
-import type { FamilyPlan, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { differentChains, type RulesByChain, readElements, readOwnObjects, readRules } from "../read/read-table.ts";
+import { differentChains, readOwnObjects, readTable } from "../read/read-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { renderHooks, renderSkeleton } from "../render/skeleton.ts";
-import { formatTransaction, makeNftChange, type NftChange } from "./nft-rule-set.ts";
-import { type NftTableOptions, noObjects, type TableChange } from "./nft-table.ts";
-import { type Frame, fillElements, planChange, planInstall, renderPick, type TablePlan } from "./plan-table.ts";
+import { renderFrame } from "../render/skeleton.ts";
+import { formatTransaction, makeNftChange } from "./nft-rule-set.ts";
+import type { NftTableOptions } from "./nft-table.ts";
+import { fillElements, planChange, planInstall, renderPicks, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 interface PrintedRuleSetOptions extends NftTableOptions {
@@ -20,11 +20,11 @@ interface PrintedRuleSetOptions extends NftTableOptions {
  *
  * It shares with `NftRuleSet` no code that could write to the kernel.
  */
-export class PrintedRuleSet implements RuleSet<NftChange> {
+export class PrintedRuleSet implements RuleSet {
   readonly servesWholeAddresses = true;
   readonly #options: PrintedRuleSetOptions;
-  /** The planned elements and pick chains; undefined before the first sync. */
-  #planned: { readonly elements: ServiceElements; readonly picks: Set<string> } | undefined;
+  /** Undefined before the first sync. */
+  #planned: PlannedTable | undefined;
 
   constructor(options: PrintedRuleSetOptions) {
     this.#options = options;
@@ -34,16 +34,14 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     return this.#options.family;
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     if (touched === "all" || this.#planned === undefined) return await this.#syncAll(plan, stages);
     const { elements, picks } = this.#planned;
     for (const key of touched) elements.put(key, plan.service(key));
-    const change = planChange(elements, picks);
-    for (const name of change.picks) picks.add(name);
-    return this.#print(stages, "partial", elements, change);
+    return this.#print(stages, "partial", this.#planned, planChange(elements, picks));
   }
 
-  async repair(): Promise<NftChange> {
+  async repair(): Promise<RuleChange> {
     return makeNftChange(this.family, "full", { elements: [], chains: [] });
   }
 
@@ -56,47 +54,45 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     this.#options.connection.close();
   }
 
-  async #syncAll(plan: FamilyPlan, stages: SyncStages): Promise<NftChange> {
-    const { family, table, masqueradeBit, maxClients, connection } = this.#options;
+  async #syncAll(plan: FamilyPlan, stages: SyncStages): Promise<RuleChange> {
+    const { family, table, maxClients, connection } = this.#options;
     const id = { family, name: table };
+    const present = await readTable(connection, id);
     const elements = new ServiceElements(id, maxClients, plan.node.podTraffic);
-    const present = await readOwnObjects(connection, id);
-    const installed = await readElements(connection, id, present?.shared ?? new Set());
-    await fillElements(elements, plan, installed);
-    const options = { node: plan.node, table, masqueradeBit };
-    const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(id) };
-    const objects = present ?? noObjects;
-    const change = await planInstall(elements, { objects, elements: installed }, frame);
-    this.#planned = { elements, picks: new Set(change.picks) };
-    const rules =
-      present === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id, present);
-    return this.#print(stages, "full", elements, change, { ...frame, rules });
+    await fillElements(elements, plan, present.elements);
+    const frame = renderFrame({ ...this.#options, node: plan.node });
+    const change = await planInstall(elements, present, frame);
+    this.#planned = { elements, picks: new Set() };
+    const chains = differentChains(frame.skeleton + frame.hooks, present.rules);
+    return this.#print(stages, "full", this.#planned, change, frame.skeleton, chains);
   }
 
   /** Prints a plan as nft commands, and from then on treats it as carried out. */
   #print(
     stages: SyncStages,
     mode: "full" | "partial",
-    elements: ServiceElements,
+    { elements, picks }: PlannedTable,
     plan: TablePlan,
-    { skeleton, hooks, rules }: FrameDifference = { skeleton: "", hooks: "", rules: new Map() },
-  ): NftChange {
+    skeleton = "",
+    chains: readonly string[] = [],
+  ): RuleChange {
     const { family, table, print } = this.#options;
-    const change: TableChange = { elements: plan.elements, chains: differentChains(skeleton + hooks, rules) };
-    const picks = [...plan.picks].map((name) => renderPick({ family, name: table }, name)).join("");
-    const puts = formatTransaction(family, change, table);
-    const text = `${skeleton}${picks}${plan.additions}${puts}${plan.last}`;
+    const change = { elements: plan.elements, chains };
+    const commands = `${skeleton}${renderPicks({ family, name: table }, plan.picks)}${plan.additions}`;
+    const text = `${commands}${formatTransaction(family, change, table)}${plan.last}`;
     if (text !== "" && print !== undefined) {
       stages.committing();
       print(text);
     }
+    for (const name of plan.picks) picks.add(name);
     elements.chains.committed();
     elements.table.committed();
     return makeNftChange(family, mode, change);
   }
 }
 
-/** The rules that do not depend on Services, and the installed rules. */
-interface FrameDifference extends Frame {
-  readonly rules: RulesByChain;
+/** The elements and pick chains that a table would have. */
+interface PlannedTable {
+  readonly elements: ServiceElements;
+  readonly picks: Set<string>;
 }

@@ -7,21 +7,13 @@ import type { TableId } from "../netlink/transaction.ts";
 import { rangesPattern } from "../render/service-chains.ts";
 import { ipOf, layoutChain } from "../render/skeleton.ts";
 
-/** Objects in our table, including those that other programs have added, but without anonymous sets. */
-export interface OwnObjects extends TableObjects {
-  /** Names of the shared sets and maps (see `sharedSets`) that exist. */
-  readonly shared: ReadonlySet<SharedSet>;
-}
-
 /**
- * Returns the chains and sets of our table, and which of the shared sets exist; undefined if the table does not exist.
- * O(chains and sets of all tables of the family).
- *
- * It does not read elements; see `readElements`.
+ * Returns the chains and sets in our table, including those that other programs have added, but without anonymous sets;
+ * undefined if the table does not exist. O(chains and sets of all tables of the family).
  *
  * Errors: TABLE_NOT_OURS if the table was created by another program or by a version with another layout; READ_FAILED.
  */
-export async function readOwnObjects(connection: NftablesConnection, id: TableId): Promise<OwnObjects | undefined> {
+export async function readOwnObjects(connection: NftablesConnection, id: TableId): Promise<TableObjects | undefined> {
   const objects = await connection.listObjects(id);
   if (objects === undefined) return undefined;
   if (!objects.chains.includes(layoutChain)) {
@@ -31,13 +23,33 @@ export async function readOwnObjects(connection: NftablesConnection, id: TableId
       `table ${table} exists without the chain ${layoutChain}, so this version of kpng did not make it: delete the table`,
     );
   }
-  return {
-    chains: objects.chains,
-    hooks: objects.hooks,
-    // A set whose name begins with "__" is anonymous; it belongs to one rule and is deleted with it.
-    sets: objects.sets.filter(({ name }) => !name.startsWith("__")),
-    shared: new Set(sharedSets.filter((shared) => objects.sets.some(({ name }) => name === shared))),
-  };
+  // A set whose name begins with "__" is anonymous; it belongs to one rule and is deleted with it.
+  return { ...objects, sets: objects.sets.filter(({ name }) => !name.startsWith("__")) };
+}
+
+/** All that a table contains in the kernel; empty if it does not exist. */
+export interface PresentTable {
+  readonly objects: TableObjects;
+  readonly rules: RulesByChain;
+  readonly elements: InstalledElements;
+}
+
+/**
+ * Reads all of a table. Takes about 10 µs per element, and yields to the event loop along the way.
+ *
+ * Errors: TABLE_NOT_OURS; READ_FAILED.
+ */
+export async function readTable(connection: NftablesConnection, id: TableId): Promise<PresentTable> {
+  const objects = await readOwnObjects(connection, id);
+  if (objects === undefined) {
+    return { objects: { chains: [], hooks: new Map(), sets: [] }, rules: new Map(), elements: noElements };
+  }
+  const rules = await readRules(connection, id, objects);
+  const elements: Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>> = { ...noElements };
+  for (const set of sharedSets) {
+    if (objects.sets.some(({ name }) => name === set)) elements[set] = await connection.readElements(id, set);
+  }
+  return { objects, rules, elements };
 }
 
 /** The elements of all shared sets of a table in the kernel. */
@@ -48,25 +60,6 @@ export const noElements: InstalledElements = Object.fromEntries(sharedSets.map((
   SharedSet,
   Map<ElementBytes, ElementValue>
 >;
-
-/**
- * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. Takes O(elements) time,
- * about 10 µs per element, and yields to the event loop along the way. `ElementTable` then compares them with the
- * desired elements.
- *
- * Errors: READ_FAILED, e.g. if the table does not exist any more.
- */
-export async function readElements(
-  connection: NftablesConnection,
-  table: TableId,
-  existing: ReadonlySet<SharedSet>,
-): Promise<InstalledElements> {
-  const read: Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>> = { ...noElements };
-  for (const set of existing) {
-    read[set] = await connection.readElements(table, set);
-  }
-  return read;
-}
 
 /**
  * Returns the slot values of each endpoint set, in slot order, keyed by the id of the set. Sets with a gap between

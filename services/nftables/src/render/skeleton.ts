@@ -17,13 +17,28 @@ export const layoutChain = "kpng_layout_1";
  */
 export const natHook = "nat_prerouting";
 
+/** The rules that do not depend on Services, as nft commands. */
+export interface Frame {
+  readonly skeleton: string;
+  /** Commands for the base chains. */
+  readonly hooks: string;
+}
+
 /** Settings that the fixed rules of one table depend on. */
-interface SkeletonOptions {
+interface FrameOptions {
   readonly node: NodePlan;
   /** Name of the table; letters, digits, dashes and underscores. */
   readonly table: string;
   /** The bit of the packet mark that requests masquerading. Range 0–31; kube-proxy's default is 14. */
   readonly masqueradeBit: number;
+}
+
+/** Renders the rules that do not depend on Services. */
+export function renderFrame(options: FrameOptions): Frame {
+  return {
+    skeleton: renderSkeleton(options),
+    hooks: renderHooks({ family: options.node.family, name: options.table }),
+  };
 }
 
 /** A chain of the table, with the rules that it must have. */
@@ -43,7 +58,7 @@ interface Chain {
  * No packet reaches the chains before {@link renderHooks} is installed, so the sets can be filled in several
  * transactions.
  */
-export function renderSkeleton(options: SkeletonOptions): string {
+function renderSkeleton(options: FrameOptions): string {
   const { node, table } = options;
   const ip = ipOf(node.family);
   return lines([
@@ -165,7 +180,7 @@ function renderSets(family: Family): readonly string[] {
   ];
 }
 
-function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[] {
+function fixedChains({ node, masqueradeBit }: FrameOptions): readonly Chain[] {
   const ip = ipOf(node.family);
   const frontend = frontendKey(ip);
   const bit = `0x${(2 ** masqueradeBit).toString(16)}`;
