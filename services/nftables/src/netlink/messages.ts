@@ -1,3 +1,5 @@
+import type { ByteText } from "@kpng/model/byte-text.ts";
+
 /** Flag of an attribute type whose value is a list of attributes. Source: linux/netlink.h, NLA_F_NESTED. */
 const nestedFlag = 0x8000;
 
@@ -69,22 +71,14 @@ export class NetlinkWriter {
   }
 
   /** Appends an attribute with bytes. */
-  value(type: number, value: Uint8Array): void {
-    const start = this.#beginValue(type, value.length);
-    this.#bytes.set(value, start);
-  }
-
-  /** Appends an attribute with bytes, given as a string with one character for each byte. */
-  latin1(type: number, bytes: string): void {
+  value(type: number, bytes: ByteText): void {
     const start = this.#beginValue(type, bytes.length);
     this.#bytes.write(bytes, start, "latin1");
   }
 
   /** Appends an attribute with an ASCII string and its terminating NUL. */
   text(type: number, text: string): void {
-    const start = this.#beginValue(type, text.length + 1);
-    this.#bytes.write(text, start, "latin1");
-    this.#bytes[start + text.length] = 0;
+    this.value(type, `${text}\0`);
   }
 
   /** Appends an attribute with an integer, big-endian. */

@@ -1,5 +1,6 @@
 import { constants } from "node:os";
 import { getSystemErrorName, isDeepStrictEqual } from "node:util";
+import { getOrMake } from "@kpng/model/collections.ts";
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
 import { elementList, flags, generationId, messageType, nftables, rule as ruleAttribute } from "./constants.ts";
 import { forEachAttribute, NetlinkWriter, nfnetlinkHeaderBytes, readMessages } from "./messages.ts";
@@ -71,12 +72,6 @@ const errnoRestart = -85;
 /** Maximum number of attempts to read a list that keeps being interrupted. */
 const maxReads = 10;
 
-/** A list that is being received: `take` decodes one message into `result`. */
-interface Collector<Result> {
-  readonly take: (bytes: Buffer) => void;
-  readonly result: Result;
-}
-
 /**
  * Changes and reads elements of nftables sets and maps through netlink, without starting a process and without reading
  * the rest of the ruleset. The cost depends only on the number of elements, whatever else the network namespace
@@ -113,7 +108,7 @@ export class NftablesConnection {
     return this.#inTurn(async () => {
       const { expected } = this.#changes;
       const batch = encodeBatch(table, steps, expected);
-      if (batch.lastSequence === 0) return;
+      if (batch.steps.length === 0) return;
       if ((await this.#sendBatch(table, batch)) === "restart") {
         this.#changes.disturbed();
         await this.#sendBatch(table, encodeBatch(table, steps));
@@ -140,10 +135,10 @@ export class NftablesConnection {
       writer.text(elementList.table, table.name);
       writer.text(elementList.set, set);
     };
-    return this.#dump(table, `set ${set}`, nftables.getElement, request, () => {
-      const result = new Map<ElementBytes, ElementValue>();
-      return { result, take: (bytes) => readElementList(bytes, (key, value) => void result.set(key, value)) };
-    });
+    const begin = () => new Map<ElementBytes, ElementValue>();
+    return this.#dump(table, `set ${set}`, nftables.getElement, request, begin, (bytes, result) =>
+      readElementList(bytes, (key, value) => void result.set(key, value)),
+    );
   }
 
   /**
@@ -151,47 +146,21 @@ export class NftablesConnection {
    *
    * Errors: READ_FAILED, e.g. if the rules changed during each attempt.
    */
-  readChains(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
+  async readChains(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
     const request = (writer: NetlinkWriter): void => writer.text(ruleAttribute.table, table.name);
-    return this.#dump(table, "its rules", nftables.getRule, request, () => {
-      const result = new Map<string, string[]>();
-      const take = (bytes: Buffer): void => {
-        const { table: name, chain, text } = readRule(bytes);
-        if (name === table.name) result.set(chain, [...(result.get(chain) ?? []), text]);
-      };
-      return { result, take };
-    });
+    const rules = new Map<string, string[]>();
+    for (const { chain, text } of await this.#list(table, "its rules", nftables.getRule, readRule, request)) {
+      getOrMake(rules, chain, () => []).push(text);
+    }
+    return rules;
   }
 
   /** Returns the names of the chains and sets of a table; undefined if it does not exist. Errors: READ_FAILED. */
   async listObjects(table: TableId): Promise<TableObjects | undefined> {
-    const nothing = (): void => undefined;
-    const tables = await this.#dump(table, "the list of tables", nftables.getTable, nothing, () => {
-      const result = new Map<string, { readonly isDormant: boolean }>();
-      const take = (bytes: Buffer): void => {
-        const { name, ...state } = readTable(bytes);
-        result.set(name, state);
-      };
-      return { result, take };
-    });
-    const found = tables.get(table.name);
+    const [found] = await this.#list(table, "the list of tables", nftables.getTable, readTable);
     if (found === undefined) return undefined;
-    const chains = await this.#dump(table, "its chains", nftables.getChain, nothing, () => {
-      const result: ReturnType<typeof readChain>[] = [];
-      const take = (bytes: Buffer): void => {
-        const chain = readChain(bytes);
-        if (chain.table === table.name) result.push(chain);
-      };
-      return { result, take };
-    });
-    const sets = await this.#dump(table, "its sets", nftables.getSet, nothing, () => {
-      const result: { kind: "set" | "map"; name: string }[] = [];
-      const take = (bytes: Buffer): void => {
-        const { table: name, ...set } = readSet(bytes);
-        if (name === table.name) result.push(set);
-      };
-      return { result, take };
-    });
+    const chains = await this.#list(table, "its chains", nftables.getChain, readChain);
+    const sets = await this.#list(table, "its sets", nftables.getSet, readSet);
     const hooks = found.isDormant
       ? []
       : chains.flatMap(({ name, hook }) => (hook === undefined ? [] : [[name, hook] as const]));
@@ -202,8 +171,23 @@ export class NftablesConnection {
     this.#socket.close();
   }
 
+  /** Reads a list from the kernel, and decodes the messages about one table. */
+  #list<Item extends { readonly table: string }>(
+    table: TableId,
+    what: string,
+    type: number,
+    decode: (bytes: Buffer) => Item,
+    write: (writer: NetlinkWriter) => void = () => undefined,
+  ): Promise<readonly Item[]> {
+    const begin = (): Item[] => [];
+    return this.#dump(table, what, type, write, begin, (bytes, items) => {
+      const item = decode(bytes);
+      if (item.table === table.name) items.push(item);
+    });
+  }
+
   /**
-   * Reads a list from the kernel. `begin` creates the collector for one attempt.
+   * Reads a list from the kernel. `begin` makes the empty result of one attempt, and `take` adds a message to it.
    *
    * The kernel marks a list as interrupted if any table of the network namespace has changed in the meantime. If
    * another program never stops changing its own tables, every long list is marked, although our list is correct.
@@ -214,21 +198,23 @@ export class NftablesConnection {
     what: string,
     type: number,
     write: (writer: NetlinkWriter) => void,
-    begin: () => Collector<Result>,
+    begin: () => Result,
+    take: (bytes: Buffer, result: Result) => void,
   ): Promise<Result> {
+    const failed = (reason: string): BackendNftError =>
+      new BackendNftError("READ_FAILED", `${what} of table ${table.name} (${table.family}) cannot be read: ${reason}`);
     return this.#inTurn(async () => {
       const writer = new NetlinkWriter(256);
       const family = table.family === "v4" ? 2 : 10;
       writer.message({ type, flags: flags.request | flags.dump, sequence: 1, family }, () => write(writer));
       let last: Result | undefined;
       for (let count = 0; count < maxReads; count++) {
-        const { take, result } = begin();
-        const end = await this.#dumpOnce(writer.bytes, take);
-        if (end.kind === "failed") throw readFailure(table, what, end.reason);
-        if (end.kind === "complete" || isDeepStrictEqual(result, last)) return result;
-        last = end.kind === "interrupted" ? result : undefined;
+        const result = begin();
+        const end = await this.#dumpOnce(writer.bytes, (bytes) => take(bytes, result), failed);
+        if (end === "complete" || isDeepStrictEqual(result, last)) return result;
+        last = end === "interrupted" ? result : undefined;
       }
-      throw readFailure(table, what, `it changed during each of ${maxReads} attempts`);
+      throw failed(`it changed during each of ${maxReads} attempts`);
     });
   }
 
@@ -239,14 +225,14 @@ export class NftablesConnection {
     this.#discardInput();
     this.#socket.send(writer.bytes);
     const answer = this.#socket.receive();
+    let id: number | undefined;
     for (const message of answer === undefined ? [] : readMessages(answer)) {
       if (message.type !== nftables.newGeneration) continue;
-      let id: number | undefined;
       forEachAttribute(message.payload.subarray(nfnetlinkHeaderBytes), (type, value) => {
         if (type === generationId) id = value.readUInt32BE(0);
       });
-      if (id !== undefined) return id;
     }
+    if (id !== undefined) return id;
     throw new BackendNftError("READ_FAILED", "the kernel did not report the generation of its ruleset");
   }
 
@@ -261,23 +247,30 @@ export class NftablesConnection {
     return this.#readOutcome(table, batch);
   }
 
-  /** Sends a request for a list once, and calls `take` with each message of the answer. */
-  async #dumpOnce(request: Buffer, take: (bytes: Buffer) => void): Promise<DumpEnd> {
+  /**
+   * Sends a request for a list once, and calls `take` with each message of the answer. Throws what `failed` returns for
+   * a reason.
+   */
+  async #dumpOnce(
+    request: Buffer,
+    take: (bytes: Buffer) => void,
+    failed: (reason: string) => BackendNftError,
+  ): Promise<DumpEnd> {
     this.#discardInput();
     this.#socket.send(request);
     let isInterrupted = false;
     for (;;) {
       const answer = this.#socket.receive();
-      if (answer === undefined) return { kind: "failed", reason: "the list ended early" };
+      if (answer === undefined) throw failed("the list ended early");
       for (const { type, flags: marks, payload } of readMessages(answer)) {
         isInterrupted ||= (marks & dumpInterrupted) !== 0;
         if (type === messageType.done || type === messageType.error) {
           // The last message of a list contains an error number, too; it is not 0 if the kernel could not continue the
           // list.
           const code = payload.length < 4 ? 0 : payload.readInt32LE(0);
-          if (code === -constants.errno.EINTR) return { kind: "broken-off" };
-          if (code < 0) return { kind: "failed", reason: describeError(code) };
-          return { kind: isInterrupted ? "interrupted" : "complete" };
+          if (code === -constants.errno.EINTR) return "broken-off";
+          if (code < 0) throw failed(describeError(code));
+          return isInterrupted ? "interrupted" : "complete";
         }
         take(payload.subarray(nfnetlinkHeaderBytes));
       }
@@ -291,7 +284,7 @@ export class NftablesConnection {
   }
 
   /** Reads the answers to a transaction, which have arrived during `send`; throws COMMIT_REJECTED if it was refused. */
-  #readOutcome(table: TableId, { stepOfMessage, lastSequence }: EncodedBatch): "committed" | "restart" {
+  #readOutcome(table: TableId, { steps }: EncodedBatch): "committed" | "restart" {
     const refusals: string[] = [];
     let isAcknowledged = false;
     for (let answer = this.#socket.receive(); answer !== undefined; answer = this.#socket.receive()) {
@@ -299,17 +292,15 @@ export class NftablesConnection {
         if (type !== messageType.error) continue;
         const code = payload.readInt32LE(0);
         if (code === errnoRestart) return "restart";
-        if (code === 0) isAcknowledged ||= sequence === lastSequence;
-        else {
-          refusals.push(`${describeStep(stepOfMessage.get(sequence))}: ${describeError(code)}`);
-        }
+        if (code === 0) isAcknowledged ||= sequence === steps.length;
+        else refusals.push(`${describeStep(steps[sequence - 1])}: ${describeError(code)}`);
       }
     }
     if (refusals.length === 0 && isAcknowledged) return "committed";
     const reason = refusals.length === 0 ? "no acknowledgement" : [...new Set(refusals)].slice(0, 5).join("; ");
     throw new BackendNftError(
       "COMMIT_REJECTED",
-      `the kernel rejected a transaction of ${stepOfMessage.size} messages on table ${table.name} (${table.family}): ${reason}`,
+      `the kernel rejected a transaction of ${steps.length} messages on table ${table.name} (${table.family}): ${reason}`,
     );
   }
 
@@ -325,9 +316,7 @@ export class NftablesConnection {
  * How the reading of a list ended: "interrupted" if all of it was read but something changed in the meantime;
  * "broken-off" if the kernel stopped before the end of the list.
  */
-type DumpEnd =
-  | { readonly kind: "complete" | "interrupted" | "broken-off" }
-  | { readonly kind: "failed"; readonly reason: string };
+type DumpEnd = "complete" | "interrupted" | "broken-off";
 
 /**
  * Returns the name of an error number. For EPERM it adds the missing capability, which the name alone would not tell an
@@ -341,8 +330,4 @@ function describeError(code: number): string {
 function describeStep(step: BatchStep | undefined): string {
   if (step === undefined) return "the transaction";
   return step.kind === "chain" ? `add chain ${step.chain}` : `${step.kind} in set ${step.set}`;
-}
-
-function readFailure({ name, family }: TableId, what: string, reason: string): BackendNftError {
-  return new BackendNftError("READ_FAILED", `${what} of table ${name} (${family}) cannot be read: ${reason}`);
 }

@@ -30,13 +30,13 @@ export interface TableObjects {
 }
 
 /** Decodes a message that describes a table. */
-export function readTable(bytes: Buffer): { readonly name: string; readonly isDormant: boolean } {
-  let [name, isDormant] = ["", false];
+export function readTable(bytes: Buffer): { readonly table: string; readonly isDormant: boolean } {
+  let [table, isDormant] = ["", false];
   forEachAttribute(bytes, (type, value) => {
-    if (type === tableAttribute.name) name = readText(value);
+    if (type === tableAttribute.name) table = readText(value);
     else if (type === tableAttribute.flags) isDormant = (value.readUInt32BE(0) & dormantFlag) !== 0;
   });
-  return { name, isDormant };
+  return { table, isDormant };
 }
 
 /** Decodes a message that describes a chain. `hook` is that of {@link TableObjects}; undefined unless it is a base chain. */

@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import { numberBytes } from "@kpng/model/byte-text.ts";
 import type { DataKind, ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
   batchGenerationId,
@@ -63,13 +64,14 @@ export interface TableId {
   readonly name: string;
 }
 
-/** An encoded transaction, with the step that each of its messages belongs to, for error messages. */
+/** An encoded transaction. */
 export interface EncodedBatch {
   readonly bytes: Buffer;
-  /** Keyed by sequence number. */
-  readonly stepOfMessage: ReadonlyMap<number, BatchStep>;
-  /** The sequence number of the message that the kernel acknowledges if the whole transaction succeeds. */
-  readonly lastSequence: number;
+  /**
+   * The step of each message, for error messages. The first message has sequence number 1; the kernel acknowledges the
+   * last one if the whole transaction succeeds.
+   */
+  readonly steps: readonly BatchStep[];
 }
 
 /** Maximum size of a list of elements, in bytes. The attribute that contains it can hold 65 535. */
@@ -79,39 +81,31 @@ const maxListBytes = 60_000;
  * Encodes one transaction, of which either all steps take effect or none.
  *
  * With `generation`, the kernel refuses the transaction (ERESTART) unless the ruleset of this network namespace still
- * has that generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
+ * has that generation. Steps without elements are skipped. Pure.
  */
 export function encodeBatch(
   table: TableId,
   steps: readonly BatchStep[],
   generation?: number | undefined,
 ): EncodedBatch {
-  const writer = new NetlinkWriter(batchBytes(steps));
-  const stepOfMessage = new Map<number, BatchStep>();
+  // The initial buffer is enough for most batches, because a buffer that has to grow leaves its smaller versions as
+  // garbage.
+  const writer = new NetlinkWriter(steps.reduce((sum, step) => sum + stepBytes(step), 1_024));
   const family = table.family === "v4" ? 2 : 10;
   const messages = steps.flatMap((step) => messagesOf(table, step).map((message) => ({ step, ...message })));
   const marker = { flags: flags.request, sequence: 0, family: 0, resourceId: nftablesSubsystem } as const;
   writer.message({ ...marker, type: messageType.batchBegin }, () => {
     if (generation !== undefined) writer.uint32(batchGenerationId, generation);
   });
-  for (const [at, message] of messages.entries()) {
-    const sequence = at + 1;
-    stepOfMessage.set(sequence, message.step);
+  let sequence = 0;
+  for (const message of messages) {
+    sequence += 1;
     const isLast = sequence === messages.length;
     const header = { ...message, flags: flags.request | message.flags | (isLast ? flags.ack : 0), sequence, family };
     writer.message(header, () => message.write(writer));
   }
-  const lastSequence = messages.length;
-  writer.message({ ...marker, type: messageType.batchEnd, sequence: lastSequence + 1 });
-  return { bytes: writer.bytes, stepOfMessage, lastSequence };
-}
-
-/**
- * Returns an initial buffer size that is enough for most batches, because a buffer that has to grow leaves its smaller
- * versions as garbage.
- */
-function batchBytes(steps: readonly BatchStep[]): number {
-  return steps.reduce((sum, step) => sum + stepBytes(step), 1_024);
+  writer.message({ ...marker, type: messageType.batchEnd, sequence: sequence + 1 });
+  return { bytes: writer.bytes, steps: messages.map(({ step }) => step) };
 }
 
 /** Returns an upper bound for the size of a step in a batch, in bytes. */
@@ -209,7 +203,7 @@ function writeElement(
   { kind, data = "none" }: ElementChange,
 ): void {
   writer.nested(listItem, () => {
-    writer.nested(elementAttribute.key, () => writer.latin1(dataAttribute.value, key));
+    writer.nested(elementAttribute.key, () => writer.value(dataAttribute.value, key));
     // To delete an element, its key is enough.
     if (kind === "delete") return;
     if (data !== "none") writer.nested(elementAttribute.data, () => writeData(writer, data, value));
@@ -218,7 +212,7 @@ function writeElement(
 }
 
 function writeData(writer: NetlinkWriter, kind: Exclude<DataKind, "none">, value: ElementValue): void {
-  if (kind === "value") writer.latin1(dataAttribute.value, value);
+  if (kind === "value") writer.value(dataAttribute.value, value);
   else {
     writer.nested(dataAttribute.verdict, () => {
       writer.uint32(verdict.code, verdictCode[kind]);
@@ -228,8 +222,8 @@ function writeData(writer: NetlinkWriter, kind: Exclude<DataKind, "none">, value
 }
 
 /** A record of libnftnl's user data: u8 type, u8 length, NUL-terminated text. */
-function commentBytes(comment: string): Uint8Array {
-  return Buffer.from([commentRecord, comment.length + 1, ...Buffer.from(comment, "latin1"), 0]);
+function commentBytes(comment: string): ElementBytes {
+  return `${String.fromCharCode(commentRecord, comment.length + 1)}${comment}\0`;
 }
 
 /** One expression of a rule: its name, and a function that writes its attributes. */
@@ -254,8 +248,8 @@ export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
         to.uint32(1, register.first);
         to.uint32(2, register.first);
         to.uint32(3, 4);
-        to.nested(4, () => to.value(dataAttribute.value, hostNumber(mask)));
-        to.nested(5, () => to.value(dataAttribute.value, hostNumber(0)));
+        to.nested(4, () => to.value(dataAttribute.value, numberBytes(mask)));
+        to.nested(5, () => to.value(dataAttribute.value, numberBytes(0)));
       },
     ],
     [
@@ -323,10 +317,4 @@ function writeExpressions(writer: NetlinkWriter, expressions: readonly Expressio
       writer.nested(expression.data, () => writeAttributes(writer));
     });
   }
-}
-
-function hostNumber(value: number): Buffer {
-  const bytes = Buffer.alloc(4);
-  bytes.writeUInt32LE(value);
-  return bytes;
 }
