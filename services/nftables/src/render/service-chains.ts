@@ -3,27 +3,23 @@ import type { Family } from "@kpng/model/address.ts";
 import type { AllowedSources, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { firstEndpointId, packSet, sharedSets } from "../layout/elements.ts";
 import type { TableId } from "../netlink/transaction.ts";
-import { ipOf } from "./skeleton.ts";
+import { type Chain, ipOf, lines, renderChains } from "./skeleton.ts";
 
-/** A chain that some Services need, and the set or map that belongs to it. */
-export interface ServiceChain {
-  /**
-   * Name of the chain. Chains with equal names have equal rules, unless they belong to different versions of the same
-   * Service.
-   */
-  readonly name: string;
-  /** Hook at which packets enter a base chain; undefined for other chains. */
-  readonly hook?: string | undefined;
+/**
+ * A chain that some Services need. Chains with equal names have equal rules, unless they belong to different versions of
+ * the same Service.
+ */
+export interface ServiceChain extends Chain {
   /** Sets and maps that only this chain uses. Default: none. */
   readonly sets?: readonly DeclaredSet[] | undefined;
-  readonly rules: readonly string[];
 }
 
 /** A set or map that belongs to a chain. */
 interface DeclaredSet {
+  readonly kind: "set" | "map";
   readonly name: string;
-  /** In the syntax in which nft declares it: `map clients_… { … }`. */
-  readonly declaration: string;
+  /** As nft declares it. *Shape:* `typeof ip saddr; flags interval;`. */
+  readonly type: string;
   /** All its elements in nft's syntax; undefined if packets change them. */
   readonly elements?: readonly string[] | undefined;
 }
@@ -85,7 +81,7 @@ export function renderRangesChain(family: Family, { ranges, ownAddresses }: Allo
   const type = `typeof ${ip} saddr; flags interval; auto-merge;`;
   return {
     name,
-    sets: [{ name, declaration: `set ${name} { ${type} }`, elements }],
+    sets: [{ kind: "set", name, type, elements }],
     rules: [`${ip} saddr != @${name} drop`],
   };
 }
@@ -98,9 +94,9 @@ export function clientMap(family: Family, hash: string, affinitySeconds: number,
   const source = `${ipOf(family)} saddr`;
   const name = `clients_${hash}`;
   const element = `${source} timeout ${affinitySeconds}s : meta priority`;
-  const type = `${source} : meta priority`;
+  const type = `typeof ${source} : meta priority; flags dynamic,timeout; size ${maxClients};`;
   return {
-    set: { name, declaration: `map ${name} { typeof ${type}; flags dynamic,timeout; size ${maxClients}; }` },
+    set: { kind: "map", name, type } as const,
     /** Loads the client's endpoint and renews its timeout; has no effect for an unknown client. */
     recall: `meta priority set ${source} map @${name} update @${name} { ${element} }`,
     /** Returns rules that remember the endpoint, and then do as `goThere` says. */
@@ -157,15 +153,6 @@ export class ServiceChains {
     for (const { chain } of this.#desired.values()) yield chain;
   }
 
-  get names(): ReadonlySet<string> {
-    return new Set(this.#desired.keys());
-  }
-
-  /** Names of the sets of desired chains. */
-  get setNames(): ReadonlySet<string> {
-    return new Set([...this.#desired.values()].flatMap(({ chain }) => namesOf(chain.sets)));
-  }
-
   add(chain: ServiceChain): void {
     const owned = this.#desired.get(chain.name);
     if (owned === undefined) this.#desired.set(chain.name, { chain, owners: 1 });
@@ -198,24 +185,15 @@ export class ServiceChains {
   get written(): readonly ServiceChain[] {
     return [...this.#changed].flatMap((name) => {
       const chain = this.#desired.get(name)?.chain;
-      return chain === undefined || isSameChain(chain, this.#installed.get(name)) ? [] : [chain];
+      return chain === undefined || textOf(chain) === textOf(this.#installed.get(name)) ? [] : [chain];
     });
   }
 
   #add(isIncluded: (chain: ServiceChain) => boolean): string {
     const chains = this.written.filter(isIncluded);
-    const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
-    return [
-      ...chains.flatMap(({ sets = [] }) => sets.flatMap((set) => addSet(at, set))),
-      // All chains are declared before any rule is added, because rules may lead to chains that come later.
-      ...chains.flatMap(({ name, hook }) => [
-        `add chain ${at} ${name}${hook === undefined ? "" : ` { ${hook}; policy accept; }`}`,
-        `flush chain ${at} ${name}`,
-      ]),
-      ...chains.flatMap(({ name, rules }) => rules.map((rule) => `add rule ${at} ${name} ${rule}`)),
-    ]
-      .map((line) => `${line}\n`)
-      .join("");
+    const { family, name } = this.#table;
+    const sets = chains.flatMap(({ sets = [] }) => sets.flatMap((set) => addSet(`${ipOf(family)} ${name}`, set)));
+    return lines([...sets, ...renderChains(ipOf(family), name, chains)]);
   }
 
   /** Installed chains that no Service needs any more; the next commit removes them. */
@@ -225,12 +203,12 @@ export class ServiceChains {
 
   /** Returns the commands that may be applied as soon as no element leads to an undesired chain; "" for none. */
   removals(): string {
-    const sets = this.setNames;
-    const before = [...this.#changed].flatMap((name) => this.#installed.get(name)?.sets ?? []);
-    const unused = before.filter(({ name }) => !sets.has(name));
+    const changed = [...this.#changed];
+    const staying = namesOf(changed.flatMap((name) => this.get(name)?.sets ?? []));
+    const before = changed.flatMap((name) => this.#installed.get(name)?.sets ?? []);
     return this.#remove(
       this.removed.map(({ name }) => name),
-      unused.map(({ name, declaration }) => ({ name, kind: declaration.startsWith("map ") ? "map" : "set" })),
+      before.filter(({ name }) => !staying.has(name)),
     );
   }
 
@@ -244,7 +222,7 @@ export class ServiceChains {
     sets: readonly { readonly kind: string; readonly name: string }[],
     fixed: ReadonlySet<string>,
   ): string {
-    const stayingSets = new Set<string>([...this.setNames, ...sharedSets]);
+    const stayingSets = namesOf([...this.desired()].flatMap(({ sets = [] }) => sets)).union(new Set(sharedSets));
     return this.#remove(
       chains.filter((name) => !this.#desired.has(name) && !fixed.has(name)),
       sets.filter(({ name }) => !stayingSets.has(name)),
@@ -263,37 +241,26 @@ export class ServiceChains {
 
   #remove(chains: readonly string[], sets: readonly { readonly kind: string; readonly name: string }[]): string {
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
-    const lines = [
+    return lines([
       ...chains.map((name) => `flush chain ${at} ${name}`),
       // Sets are deleted before chains, because elements of a foreign map may lead to a chain.
-      ...[...new Map(sets.map((set) => [set.name, set])).values()].map(
-        ({ kind, name }) => `delete ${kind} ${at} ${name}`,
-      ),
+      ...sets.map(({ kind, name }) => `delete ${kind} ${at} ${name}`),
       ...chains.map((name) => `delete chain ${at} ${name}`),
-    ];
-    return lines.map((line) => `${line}\n`).join("");
+    ]);
   }
 }
 
-/**
- * Returns the commands that add a set, or restore its contents if it exists: `map NAME { … }` becomes `add map TABLE
- * NAME { … }`.
- */
-function addSet(at: string, { name, declaration, elements }: DeclaredSet): readonly string[] {
-  const add = `add ${declaration.replace(/^(map|set) /, `$1 ${at} `)}`;
+/** Returns the commands that add a set, or restore its contents if it exists. */
+function addSet(at: string, { kind, name, type, elements }: DeclaredSet): readonly string[] {
+  const add = `add ${kind} ${at} ${name} { ${type} }`;
   if (elements === undefined) return [add];
   return [add, `flush set ${at} ${name}`, `add element ${at} ${name} { ${elements.join(", ")} }`];
 }
 
-function isSameChain(a: ServiceChain, b: ServiceChain | undefined): boolean {
-  return b !== undefined && textOf(a) === textOf(b);
+function textOf(chain: ServiceChain | undefined): string | undefined {
+  return chain && JSON.stringify([chain.hook, chain.sets, chain.rules]);
 }
 
-function textOf({ hook, sets = [], rules }: ServiceChain): string {
-  const declared = sets.flatMap(({ declaration, elements = [] }) => [declaration, ...elements]);
-  return [hook, ...declared, ...rules].join("\n");
-}
-
-function namesOf(sets: ServiceChain["sets"] = []): readonly string[] {
-  return sets.map(({ name }) => name);
+function namesOf(sets: readonly DeclaredSet[]): ReadonlySet<string> {
+  return new Set(sets.map(({ name }) => name));
 }

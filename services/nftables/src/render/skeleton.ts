@@ -42,7 +42,7 @@ export function renderFrame(options: FrameOptions): Frame {
 }
 
 /** A chain of the table, with the rules that it must have. */
-interface Chain {
+export interface Chain {
   readonly name: string;
   /** Hook at which packets enter a base chain; undefined for other chains. */
   readonly hook?: string | undefined;
@@ -271,7 +271,7 @@ function twice(rule: string): readonly string[] {
  * Renders chains. All of them are declared and flushed before any rule is added, because rules may jump to chains that
  * come later.
  */
-function renderChains(ip: string, table: string, chains: readonly Chain[]): readonly string[] {
+export function renderChains(ip: string, table: string, chains: readonly Chain[]): readonly string[] {
   return [
     ...chains.flatMap(({ name, hook }) => [
       `add chain ${ip} ${table} ${name}${hook === undefined ? "" : ` { ${hook}; policy accept; }`}`,
@@ -325,6 +325,7 @@ export function ipOf(family: Family): "ip" | "ip6" {
   return family === "v4" ? "ip" : "ip6";
 }
 
-function lines(all: readonly string[]): string {
+/** Ends each command with a newline. */
+export function lines(all: readonly string[]): string {
   return all.map((line) => `${line}\n`).join("");
 }
