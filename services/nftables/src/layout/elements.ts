@@ -3,32 +3,53 @@ import type { ByteText } from "@kpng/model/byte-text.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import ipaddr from "ipaddr.js";
 
-/**
- * Names of the nftables sets and maps that all Services share. The maps of frontends come first, because elements are
- * deleted in this order (`divideSteps`).
- */
-export const sharedSets = [
-  "frontends",
-  "local_frontends",
-  "nodeports",
-  "local_nodeports",
-  "slots",
-  "picks",
-  "refused",
-  "dropped",
-  "refused_nodeports",
-  "dropped_nodeports",
-  "cluster_ips",
-  "hairpin",
-  "firewall",
-  "sticky_sets",
-  "sticky_counts",
-  "sticky_slots",
-  "sticky_addresses",
-] as const;
+/** A field of an element's key or value: a "number" is part of a packed set or an endpoint id, an "index" a slot. */
+export type Field = "address" | "protocol" | "port" | "number" | "index";
 
-/** The name of one of the {@link sharedSets}. */
-export type SharedSet = (typeof sharedSets)[number];
+/** Kind of data in the elements of a set: none, a value, or a chain to go to or jump to. */
+export type DataKind = "none" | "value" | "goto" | "jump";
+
+interface SetLayout {
+  readonly key: readonly Field[];
+  readonly data: DataKind;
+  /** Fields of the data, if that is a value. */
+  readonly value?: readonly Field[];
+}
+
+const frontend: readonly Field[] = ["address", "protocol", "port"];
+const nodePort: readonly Field[] = ["protocol", "port"];
+const slot: readonly Field[] = ["number", "index"];
+const endpoint: readonly Field[] = ["address", "port"];
+const number: readonly Field[] = ["number"];
+
+const layouts = {
+  frontends: { key: frontend, data: "value", value: number },
+  local_frontends: { key: frontend, data: "value", value: number },
+  nodeports: { key: nodePort, data: "value", value: number },
+  local_nodeports: { key: nodePort, data: "value", value: number },
+  slots: { key: slot, data: "value", value: endpoint },
+  picks: { key: number, data: "goto" },
+  refused: { key: frontend, data: "none" },
+  dropped: { key: frontend, data: "none" },
+  refused_nodeports: { key: nodePort, data: "none" },
+  dropped_nodeports: { key: nodePort, data: "none" },
+  cluster_ips: { key: ["address"], data: "none" },
+  hairpin: { key: ["address", "address"], data: "none" },
+  firewall: { key: frontend, data: "goto" },
+  sticky_sets: { key: number, data: "goto" },
+  sticky_counts: { key: number, data: "jump" },
+  sticky_slots: { key: slot, data: "value", value: number },
+  sticky_addresses: { key: ["number", "number"], data: "value", value: endpoint },
+} satisfies Readonly<Record<string, SetLayout>>;
+
+/** The name of a set or map that all Services share. */
+export type SharedSet = keyof typeof layouts;
+
+/** The nftables sets and maps that all Services share. */
+export const setLayouts: Readonly<Record<SharedSet, SetLayout>> = layouts;
+
+/** Their names. The maps of frontends come first, because elements are deleted in this order (`divideSteps`). */
+export const sharedSets = Object.keys(layouts) as readonly SharedSet[];
 
 /** The maps from frontends to endpoint sets, whose values {@link packSet} returns. */
 export const frontendMaps: ReadonlySet<string> = new Set<SharedSet>([
@@ -38,29 +59,6 @@ export const frontendMaps: ReadonlySet<string> = new Set<SharedSet>([
   "local_nodeports",
 ]);
 
-/** Kind of data in the elements of a set: none, a value, or a chain to go to or jump to. */
-export type DataKind = "none" | "value" | "goto" | "jump";
-
-export const dataOf: Readonly<Record<SharedSet, DataKind>> = {
-  frontends: "value",
-  local_frontends: "value",
-  nodeports: "value",
-  local_nodeports: "value",
-  slots: "value",
-  picks: "goto",
-  refused: "none",
-  dropped: "none",
-  refused_nodeports: "none",
-  dropped_nodeports: "none",
-  cluster_ips: "none",
-  hairpin: "none",
-  firewall: "goto",
-  sticky_sets: "goto",
-  sticky_counts: "jump",
-  sticky_slots: "value",
-  sticky_addresses: "value",
-};
-
 /**
  * Key or value of an element, in the bytes that the kernel uses. Numbers are in host byte order (`numberBytes`), as
  * `meta priority` and `numgen` use them; addresses and ports in network byte order.
@@ -68,8 +66,8 @@ export const dataOf: Readonly<Record<SharedSet, DataKind>> = {
 export type ElementBytes = ByteText;
 
 /**
- * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` says which of the three a
- * set has.
+ * The data of an element: bytes, the name of a chain, or "" in a set without data. `SetLayout.data` says which of the
+ * three a set has.
  */
 export type ElementValue = ElementBytes;
 

@@ -3,45 +3,16 @@ import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import ipaddr from "ipaddr.js";
 import {
   addressLength,
-  dataOf,
   type ElementBytes,
   type ElementValue,
+  type Field,
   type FrontendKind,
   frontendMaps,
   packSet,
   type SharedSet,
+  setLayouts,
   unpackSet,
 } from "./elements.ts";
-
-/** A field of an element's key or value: a "number" is part of a packed set or an endpoint id, an "index" a slot. */
-export type Field = "address" | "protocol" | "port" | "number" | "index";
-
-/** Fields of the keys of each set, in order. */
-const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
-  frontends: ["address", "protocol", "port"],
-  local_frontends: ["address", "protocol", "port"],
-  nodeports: ["protocol", "port"],
-  local_nodeports: ["protocol", "port"],
-  slots: ["number", "index"],
-  picks: ["number"],
-  refused: ["address", "protocol", "port"],
-  dropped: ["address", "protocol", "port"],
-  refused_nodeports: ["protocol", "port"],
-  dropped_nodeports: ["protocol", "port"],
-  cluster_ips: ["address"],
-  hairpin: ["address", "address"],
-  firewall: ["address", "protocol", "port"],
-  sticky_sets: ["number"],
-  sticky_counts: ["number"],
-  sticky_slots: ["number", "index"],
-  sticky_addresses: ["number", "number"],
-};
-
-/** Fields of the values of each map whose values are not a single number. */
-const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
-  slots: ["address", "port"],
-  sticky_addresses: ["address", "port"],
-};
 
 /** Names of protocols as nft prints them. */
 export const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
@@ -58,17 +29,11 @@ export function formatElement(
   key: ElementBytes,
   value: ElementValue | undefined,
 ): string {
-  const left = formatFields(family, keyFields[set], key);
-  if (value === undefined) return `${set} { ${left} }`;
-  switch (dataOf[set]) {
-    case "none":
-      return `${set} { ${left} }`;
-    case "goto":
-    case "jump":
-      return `${set} { ${left} : ${dataOf[set]} ${value} }`;
-    case "value":
-      return `${set} { ${left} : ${formatFields(family, valueFields[set] ?? ["number"], value)} }`;
-  }
+  const layout = setLayouts[set];
+  const left = formatFields(family, layout.key, key);
+  if (value === undefined || layout.data === "none") return `${set} { ${left} }`;
+  const right = layout.value === undefined ? `${layout.data} ${value}` : formatFields(family, layout.value, value);
+  return `${set} { ${left} : ${right} }`;
 }
 
 const masquerades: Readonly<Record<FrontendKind, string>> = {

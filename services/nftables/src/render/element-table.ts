@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { getOrMake } from "@kpng/model/collections.ts";
-import { dataOf, type ElementBytes, type ElementValue, type SharedSet, sharedSets } from "../layout/elements.ts";
+import { type ElementBytes, type ElementValue, type SharedSet, setLayouts, sharedSets } from "../layout/elements.ts";
 import type { ElementChange, ElementList, SetElement } from "../netlink/transaction.ts";
 
 /** A change to the elements of one shared set. */
@@ -145,7 +145,7 @@ export class ElementTable {
    */
   changes(sets: readonly SharedSet[] = sharedSets): readonly SharedSetChange[] {
     return sets.flatMap((set): readonly SharedSetChange[] => {
-      const data = dataOf[set];
+      const { data } = setLayouts[set];
       if (this.#absent.has(set)) {
         const elements = this.#all(set);
         return elements.length === 0 ? [] : [{ set, kind: "put", data, elements }];

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import { isLoopback } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { type FrontendKind, firstEndpointId, packed } from "../layout/elements.ts";
+import { type Field, type FrontendKind, firstEndpointId, packed, setLayouts, sharedSets } from "../layout/elements.ts";
 import { type ChainAddition, type TableId, writeMaskRule, writePickRule } from "../netlink/transaction.ts";
 
 /**
@@ -143,11 +143,6 @@ export function renderPickChain(family: Family, table: string, count: number): s
   return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
 }
 
-/** Returns the declaration of the map with the endpoints of all sets. */
-function slotsDeclaration(family: Family): string {
-  return `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`;
-}
-
 /**
  * Returns the definitions of the sets and maps that all Services share.
  *
@@ -156,28 +151,23 @@ function slotsDeclaration(family: Family): string {
  * endpoint twice as its key, because nft refuses a `dnat` to the values of a map that was declared by `typeof`.
  */
 function renderSets(family: Family): readonly string[] {
-  const address = `${ipOf(family)} daddr`;
-  const [frontend, nodePort] = [`${address} . meta l4proto . th dport`, "meta l4proto . th dport"];
-  const id = "meta priority";
-  return [
-    `map frontends { typeof ${frontend} : ${id}; }`,
-    `map local_frontends { typeof ${frontend} : ${id}; }`,
-    `map nodeports { typeof ${nodePort} : ${id}; }`,
-    `map local_nodeports { typeof ${nodePort} : ${id}; }`,
-    slotsDeclaration(family),
-    `map picks { typeof ${id} : verdict; }`,
-    `set refused { typeof ${frontend}; }`,
-    `set dropped { typeof ${frontend}; }`,
-    `set refused_nodeports { typeof ${nodePort}; }`,
-    `set dropped_nodeports { typeof ${nodePort}; }`,
-    `set cluster_ips { typeof ${address}; }`,
-    `set hairpin { typeof ${ipOf(family)} saddr . ${address}; }`,
-    `map firewall { typeof ${frontend} : verdict; }`,
-    `map sticky_sets { typeof ${id} : verdict; }`,
-    `map sticky_counts { typeof ${id} : verdict; }`,
-    `map sticky_slots { typeof ${id} . numgen random mod 65536 : ${id}; }`,
-    `map sticky_addresses { type classid . classid : ${family === "v4" ? "ipv4_addr" : "ipv6_addr"} . inet_service; }`,
-  ];
+  const ip = ipOf(family);
+  const expressions: Readonly<Record<Field, string>> = {
+    address: `${ip} daddr`,
+    protocol: "meta l4proto",
+    port: "th dport",
+    number: "meta priority",
+    index: "numgen random mod 65536",
+  };
+  const typeOf = (fields: readonly Field[]): string => fields.map((field) => expressions[field]).join(" . ");
+  return sharedSets.map((name) => {
+    if (name === "sticky_addresses")
+      return `map ${name} { type classid . classid : ${family === "v4" ? "ipv4_addr" : "ipv6_addr"} . inet_service; }`;
+    const { key, data, value } = setLayouts[name];
+    const type = name === "hairpin" ? `${ip} saddr . ${ip} daddr` : typeOf(key);
+    if (data === "none") return `set ${name} { typeof ${type}; }`;
+    return `map ${name} { typeof ${type} : ${value === undefined ? "verdict" : typeOf(value)}; }`;
+  });
 }
 
 function fixedChains({ node, masqueradeBit }: FrameOptions): readonly Chain[] {
