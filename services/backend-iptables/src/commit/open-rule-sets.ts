@@ -1,7 +1,7 @@
 import type { OpenRuleSets, ProxyHost } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { conntrackLiberal, routeLocalnet, type Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { scanRules } from "../read/read-rules.ts";
+import { scanRules } from "../read/installed-rules.ts";
 import {
   BackendIptablesError,
   maxChainsOf,

@@ -4,8 +4,7 @@ import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { diffChains, diffJumps, transactionText } from "../diff/diff-chains.ts";
-import { findInstalledRules } from "../read/installed-rules.ts";
-import { readRules } from "../read/read-rules.ts";
+import { findInstalledRules, readRules } from "../read/installed-rules.ts";
 import { findTools, runTool, type Tools } from "../read/tools.ts";
 import { resetBeforeCleanup, restoreRules } from "./open-rule-sets.ts";
 

@@ -1,5 +1,6 @@
 import type { ChainNames } from "../render/chains.ts";
-import { type ChainBody, type ChainId, chainId, type Table } from "../render/rule.ts";
+import { type ChainBody, type ChainId, chainId, type Table, tables } from "../render/rule.ts";
+import { BackendIptablesError, type RunTool, type Tools } from "./tools.ts";
 
 /** Our chains and jumps that are installed in the kernel for one family. */
 export interface InstalledRules {
@@ -15,21 +16,18 @@ export interface InstalledRules {
  */
 const builtIn = new Set(["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"]);
 
+/** A chain whose rules are arriving. */
 interface OpenChain {
   readonly id: ChainId;
-  readonly desired: ChainBody | undefined;
-  /** Number of characters that have arrived so far and are equal to `desired`; undefined after the first difference. */
-  equalLength: number | undefined;
-  /** Lines that have arrived; stored only if the chain differs from `desired`. */
-  lines: string[];
+  readonly lines: string[];
 }
 
 /**
  * Finds our rules in the output of iptables-save as it arrives: the chains whose names begin with `prefix`, and the
  * rules of other chains that jump to them.
  *
- * Each chain is compared with its desired rules while it arrives, and its text is stored only if it differs. A node has
- * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
+ * Each chain is compared with its desired rules as soon as it is complete, and its text is stored only if it differs. A
+ * node has tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
  */
 export class InstalledRulesReader {
   readonly #prefix: string;
@@ -87,36 +85,20 @@ export class InstalledRulesReader {
   #takeRule(table: Table, all: string, start: number, end: number): void {
     const blank = all.indexOf(" ", start + 3);
     const id = chainId(table, all.slice(start + 3, blank < 0 || blank >= end ? end - 1 : blank));
-    const open = this.#open?.id === id ? this.#open : this.#openChain(id);
-    const line = all.slice(start, end);
-    if (open.equalLength !== undefined && open.desired?.startsWith(line, open.equalLength) === true) {
-      open.equalLength += line.length;
-      return;
+    if (this.#open?.id !== id) {
+      this.#close();
+      // Its rules may be printed in two places.
+      this.#open = { id, lines: [this.#chains.get(id) ?? ""] };
     }
-    diverge(open);
-    open.lines.push(line);
-  }
-
-  /** Prepares a chain for its next rules, which are appended to the rules that arrived earlier. */
-  #openChain(id: ChainId): OpenChain {
-    this.#close();
-    const before = this.#chains.get(id) ?? "";
-    const desired = this.#desired.get(id);
-    const isSame = before === "" && desired !== undefined;
-    this.#open = { id, desired, equalLength: isSame ? 0 : undefined, lines: before === "" ? [] : [before] };
-    return this.#open;
+    this.#open?.lines.push(all.slice(start, end));
   }
 
   #close(): void {
-    const open = this.#open;
-    if (open === undefined) return;
+    if (this.#open === undefined) return;
+    const { id, lines } = this.#open;
+    const [text, desired] = [lines.join(""), this.#desired.get(id)];
+    this.#chains.set(id, text === desired ? desired : text);
     this.#open = undefined;
-    if (open.desired !== undefined && open.equalLength === open.desired.length) {
-      this.#chains.set(open.id, open.desired);
-      return;
-    }
-    diverge(open);
-    this.#chains.set(open.id, open.lines.join(""));
   }
 
   #takeJump(table: Table, rule: string): void {
@@ -139,19 +121,59 @@ export function findInstalledRules(saved: string, prefix: string): InstalledRule
 }
 
 /**
- * Marks a chain as different from `desired`, and stores the lines that have arrived so far, so that later lines can be
- * appended.
- */
-function diverge(open: OpenChain): void {
-  if (open.equalLength === undefined) return;
-  if (open.equalLength > 0) open.lines.push(open.desired?.slice(0, open.equalLength) ?? "");
-  open.equalLength = undefined;
-}
-
-/**
  * True if packets reach rules that an earlier run left. False if another program has flushed the chains or the jumps,
  * or if the chain SERVICES needs no rule, neither for a Service nor for the addresses of node ports. Pure.
  */
 export function isReached({ chains, jumps }: InstalledRules, names: ChainNames): boolean {
   return (chains.get(chainId("nat", names.fixed("SERVICES"))) ?? "") !== "" && jumps.has(chainId("nat", "PREROUTING"));
+}
+
+/**
+ * Returns the output of iptables-save for all tables in use.
+ *
+ * It does not pass `-t`, with which iptables-legacy would load the kernel module of the table; a loaded module costs
+ * time for each packet.
+ *
+ * Errors: SAVE_FAILED; TABLE_INCOMPATIBLE if iptables-nft cannot print a table that we use; the errors of `run`.
+ */
+export async function readRules(tools: Tools, run: RunTool): Promise<string> {
+  let saved = "";
+  await scanRules(tools, run, (text) => {
+    saved += text;
+  });
+  return saved;
+}
+
+/**
+ * Notice that iptables-nft-save prints instead of the rules of a table, with exit status 0, if the program `nft` has
+ * added a rule to the table that iptables cannot express. Without this check, the table would look empty.
+ *
+ * *Source:* iptables 1.8.9, `nft-save`: "Table `%s' is incompatible, use 'nft' tool."
+ */
+const notice = /^# Table `(\w+)' is incompatible/gm;
+
+/** Number of characters, more than those of a notice, that are kept because a piece of output may end anywhere in one. */
+const maxNoticeLength = 100;
+
+/** Like {@link readRules}, but passes the output to `take` as it arrives, in pieces that may end anywhere. */
+export async function scanRules(tools: Tools, run: RunTool, take: (text: string) => void): Promise<void> {
+  const incompatible = new Set<string>();
+  let partialLine = "";
+  const onOutput = (text: string): void => {
+    const all = partialLine + text;
+    for (const [, table = ""] of all.matchAll(notice)) incompatible.add(table);
+    partialLine = all.slice(Math.max(all.length - maxNoticeLength, all.lastIndexOf("\n") + 1));
+    take(text);
+  };
+  const { exitCode, stderr } = await run([tools.save], { onOutput });
+  if (exitCode !== 0) {
+    throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit status ${exitCode}): ${stderr.trim()}`);
+  }
+  const table = tables.find((each) => incompatible.has(each));
+  if (table === undefined) return;
+  const nftTable = `${tools.family === "v4" ? "ip" : "ip6"} ${table}`;
+  throw new BackendIptablesError(
+    "TABLE_INCOMPATIBLE",
+    `${tools.save} cannot print table ${table}: a program added rules with nft. Move them to a table of their own ("nft -a list table ${nftTable}" shows them, "nft delete rule ${nftTable} CHAIN handle N" deletes one)`,
+  );
 }

@@ -36,7 +36,11 @@ describePackets("--iptables-variant auto", () => {
     const node = `node${count++}`;
     await laboratory().add(node);
     for (const command of commands) await laboratory().run(node, ["sh", "-c", command]);
-    const found = await detectVariant((command, { input } = {}) => laboratory().tryRun(node, command, input));
+    const found = await detectVariant(async (command, { onOutput } = {}) => {
+      const end = await laboratory().tryRun(node, command);
+      onOutput?.(end.stdout);
+      return end;
+    });
     expect(found).toEqual({ variant, reason: expect.stringContaining(reason) });
   });
 });

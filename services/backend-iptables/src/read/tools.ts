@@ -26,10 +26,7 @@ interface ToolResult {
 interface ToolOptions {
   /** Standard input for the tool. It must be ASCII, so that its length is its number of bytes. Default: empty. */
   readonly input?: string | undefined;
-  /**
-   * Receives the output as it arrives, in pieces of any length. `stdout` of the result then contains only output that
-   * was not passed on: all of it with a `RunTool` of tests that ignores this option, otherwise none.
-   */
+  /** Receives the output as it arrives, in pieces of any length; `stdout` of the result is then empty. */
   readonly onOutput?: ((text: string) => void) | undefined;
 }
 
@@ -187,7 +184,6 @@ async function look(variant: Variant, run: RunTool): Promise<VariantRules | unde
     // The program may be missing, the kernel may lack the family, or this process may lack privileges; in each case the
     // next use of the tools reports the error.
     const end = await run([program], { onOutput: take }).catch(() => undefined);
-    if (end?.stdout !== undefined) take(end.stdout);
     isInstalled ||= end?.exitCode === 0;
   }
   return isInstalled ? { hasHint, ruleCount } : undefined;

@@ -8,7 +8,7 @@ import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { keepYoungGenerationSmall } from "@kpng/process/run/memory.ts";
 import { type IptablesChange, IptablesRuleSet } from "../commit/iptables-rule-set.ts";
 import { restoreRules } from "../commit/open-rule-sets.ts";
-import { scanRules } from "../read/read-rules.ts";
+import { scanRules } from "../read/installed-rules.ts";
 import { findTools, maxChainsOf, runTool } from "../read/tools.ts";
 import { chainNames } from "../render/chains.ts";
 

@@ -5,7 +5,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { type IptablesChange, IptablesRuleSet, type Kernel } from "../commit/iptables-rule-set.ts";
 import { restoreRules } from "../commit/open-rule-sets.ts";
-import { readRules, scanRules } from "../read/read-rules.ts";
+import { readRules, scanRules } from "../read/installed-rules.ts";
 import { findTools, type RunTool, type Tools, type Variant } from "../read/tools.ts";
 import { chainNames } from "../render/chains.ts";
 
@@ -50,7 +50,11 @@ export class TestRuleSet extends IptablesRuleSet {
  */
 export async function kernelRules(laboratory: Laboratory, name: string, variant: Variant): Promise<KernelRules> {
   await laboratory.add(name);
-  const run: RunTool = (command, { input } = {}) => laboratory.tryRun(name, command, input);
+  const run: RunTool = async (command, { input, onOutput } = {}) => {
+    const end = await laboratory.tryRun(name, command, input);
+    onOutput?.(end.stdout);
+    return end;
+  };
   const tools = await findTools("v4", variant, run);
   if ("missing" in tools) throw new Error(tools.missing);
   const restored: string[] = [];
