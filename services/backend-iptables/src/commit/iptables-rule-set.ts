@@ -1,4 +1,4 @@
-import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
@@ -264,7 +264,7 @@ export function makeIptablesChange(
     mode,
     ruleset,
     fields: describeSize(ruleset),
-    differences: () => listDifferences(ruleset, before).map(toRuleDifference),
+    differences: () => listDifferences(ruleset, before),
   };
 }
 
@@ -277,20 +277,6 @@ function describeSize({ filter, nat }: RulesetChange): RuleChange["fields"] {
     example: puts[0]?.chain,
   };
 }
-
-type ChainDifference = ReturnType<typeof listDifferences>[number];
-
-function toRuleDifference({ table, chain, kind, missing, unwanted }: ChainDifference): RuleDifference {
-  return { summary: `${table} ${chain}: ${explained[kind]}`, missing, unwanted, fields: { table, chain, kind } };
-}
-
-const explained: Readonly<Record<ChainDifference["kind"], string>> = {
-  missing: "the chain is missing",
-  unwanted: "the chain is not desired",
-  changed: "rules differ",
-  order: "the rules are in another order",
-  jumps: "jumps to our chains differ",
-};
 
 /**
  * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.

@@ -1,5 +1,6 @@
-import { canonicalRule, isSameRule } from "../read/canonical-rule.ts";
-import { type ChainBody, type ChainId, chainId, splitChainId, type Table, tables } from "../render/rule.ts";
+import type { RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { areSameRules, canonicalRule } from "../read/canonical-rule.ts";
+import { type ChainBody, type ChainId, chainId, rulesOf, splitChainId, type Table, tables } from "../render/rule.ts";
 
 /** Changes to one table. All lists are empty if nothing changes. */
 export interface TableChange {
@@ -65,7 +66,7 @@ export function diffJumps(
   const lines = { filter: [] as string[], nat: [] as string[] };
   for (const id of new Set([...installed.keys(), ...desired.keys()])) {
     const [have, want] = [installed.get(id) ?? [], desired.get(id) ?? []];
-    if (have.length === want.length && have.every((rule, at) => isSameRule(rule, want[at] ?? ""))) continue;
+    if (areSameRules(have, want)) continue;
     const { table, chain } = splitChainId(id);
     lines[table].push(...have.map((rule) => `-D ${chain} ${rule}`));
     // Each line inserts its jump at the beginning of the chain, so the last line must insert the first jump.
@@ -148,52 +149,59 @@ export function countRules(bodies: Iterable<string>): number {
   return count;
 }
 
-/** A difference between an installed chain and the desired chain, for `--diff` and inspection. */
-export interface ChainDifference {
-  readonly table: Table;
-  readonly chain: string;
-  /** "jumps": jumps from a built-in chain to our chains. "order": the same rules in a different order. */
-  readonly kind: "missing" | "unwanted" | "changed" | "order" | "jumps";
-  /** Desired rules that are not installed, each without `-A CHAIN `. */
-  readonly missing: readonly string[];
-  /** Installed rules that are not desired, each without `-A CHAIN `. */
-  readonly unwanted: readonly string[];
-}
+const explained = {
+  missing: "the chain is missing",
+  unwanted: "the chain is not desired",
+  changed: "rules differ",
+  order: "the rules are in another order",
+  jumps: "jumps to our chains differ",
+} as const;
 
 /**
- * Lists the rules that a change would add to the installed chains or remove from them.
+ * Lists the rules that a change would add to the installed chains or remove from them, for `--diff` and inspection, each
+ * without `-A CHAIN `.
  *
  * Two rules with the same canonical text count as the same rule. Pure; O(rules of the chains that change).
  */
 export function listDifferences(
   change: RulesetChange,
   installed: ReadonlyMap<ChainId, ChainBody>,
-): readonly ChainDifference[] {
+): readonly RuleDifference[] {
   return tables.flatMap((table) => {
     const { puts, deletes, jumps } = change[table];
+    const compare = (chain: string, kind: "changed" | "jumps", had: readonly string[], desired: readonly string[]) => {
+      const missing = without(desired, had);
+      const unwanted = without(had, desired);
+      return describe(chain, missing.length + unwanted.length === 0 ? "order" : kind, missing, unwanted);
+    };
+    const describe = (
+      chain: string,
+      kind: keyof typeof explained,
+      missing: readonly string[],
+      unwanted: readonly string[],
+    ): RuleDifference => ({
+      summary: `${table} ${chain}: ${explained[kind]}`,
+      missing,
+      unwanted,
+      fields: { table, chain, kind },
+    });
+    const jumpsOf = (start: string) =>
+      jumps.filter((line) => line.startsWith(start)).map((line) => line.slice(start.length));
     return [
-      ...puts.map(({ chain, body }) => compareChain(table, chain, installed.get(chainId(table, chain)), body)),
-      ...deletes.map((chain): ChainDifference => {
-        const unwanted = rulesOf(chain, installed.get(chainId(table, chain)) ?? "");
-        return { table, chain, kind: "unwanted", missing: [], unwanted };
+      ...puts.map(({ chain, body }) => {
+        const had = installed.get(chainId(table, chain));
+        if (had === undefined) return describe(chain, "missing", rulesOf(chain, body), []);
+        return compare(chain, "changed", rulesOf(chain, had), rulesOf(chain, body));
       }),
-      ...jumpDifferences(table, jumps),
+      ...deletes.map((chain) =>
+        describe(chain, "unwanted", [], rulesOf(chain, installed.get(chainId(table, chain)) ?? "")),
+      ),
+      // The lines of `diffJumps` insert the last jump first.
+      ...[...new Set(jumps.map((line) => line.split(" ")[1] ?? ""))].map((chain) =>
+        compare(chain, "jumps", jumpsOf(`-D ${chain} `), jumpsOf(`-I ${chain} 1 `).toReversed()),
+      ),
     ];
   });
-}
-
-function compareChain(
-  table: Table,
-  chain: string,
-  installed: ChainBody | undefined,
-  desired: ChainBody,
-): ChainDifference {
-  const [installedRules, desiredRules] = [rulesOf(chain, installed ?? ""), rulesOf(chain, desired)];
-  const missing = without(desiredRules, installedRules);
-  const unwanted = without(installedRules, desiredRules);
-  if (installed === undefined) return { table, chain, kind: "missing", missing, unwanted };
-  const kind = missing.length + unwanted.length === 0 ? "order" : "changed";
-  return { table, chain, kind, missing, unwanted };
 }
 
 /**
@@ -206,34 +214,5 @@ function without(a: readonly string[], b: readonly string[]): readonly string[] 
     const left = counts.get(canonicalRule(rule)) ?? 0;
     counts.set(canonicalRule(rule), left - 1);
     return left <= 0;
-  });
-}
-
-/** Returns the rules of a chain without `-A CHAIN `. */
-function rulesOf(chain: string, body: ChainBody): readonly string[] {
-  const start = `-A ${chain} `.length;
-  return body === ""
-    ? []
-    : body
-        .slice(0, -1)
-        .split("\n")
-        .map((line) => line.slice(start));
-}
-
-/**
- * Lists the differences between the desired and the installed jumps. `lines` are the lines from `diffJumps` that would
- * remove these differences.
- */
-function jumpDifferences(table: Table, lines: readonly string[]): readonly ChainDifference[] {
-  const chains = new Set(lines.map((line) => line.split(" ")[1] ?? ""));
-  return [...chains].map((chain) => {
-    const rules = (start: string) =>
-      lines.filter((line) => line.startsWith(start)).map((line) => line.slice(start.length));
-    // The lines insert the last jump first.
-    const desired = rules(`-I ${chain} 1 `).toReversed();
-    const had = rules(`-D ${chain} `);
-    const missing = desired.filter((rule) => !had.includes(rule));
-    const unwanted = had.filter((rule) => !desired.includes(rule));
-    return { table, chain, kind: missing.length + unwanted.length === 0 ? "order" : "jumps", missing, unwanted };
   });
 }

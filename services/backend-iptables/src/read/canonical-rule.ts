@@ -1,4 +1,4 @@
-import { type ChainBody, type ChainId, splitChainId } from "../render/rule.ts";
+import { type ChainBody, type ChainId, rulesOf, splitChainId } from "../render/rule.ts";
 
 /**
  * Returns the canonical text of a rule. Most rules that mean the same have the same canonical text, whichever version
@@ -20,6 +20,11 @@ export function canonicalRule(text: string): string {
 /** Whether two rules have the same text or the same canonical text. */
 export function isSameRule(a: string, b: string): boolean {
   return a === b || canonicalRule(a) === canonicalRule(b);
+}
+
+/** Whether two lists have the same rules in the same order. */
+export function areSameRules(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((rule, at) => isSameRule(rule, b[at] ?? ""));
 }
 
 /** Returns the parts of a rule in canonical form, sorted by their text. */
@@ -88,26 +93,8 @@ export function adoptChains(
   const adopted = new Map(installed);
   for (const [id, read] of installed) {
     const body = desired.get(id);
-    if (body === undefined || body === read) continue;
-    if (isEachRule(id, read, body, isSameRule)) adopted.set(id, body);
+    const { chain } = splitChainId(id);
+    if (body !== undefined && areSameRules(rulesOf(chain, read), rulesOf(chain, body))) adopted.set(id, body);
   }
   return adopted;
-}
-
-/**
- * Whether two bodies of the same chain have the same number of rules, and `agree` returns true for each pair of rules.
- * Its arguments are the parts of the two rules that follow `-A CHAIN `.
- */
-function isEachRule(
-  id: ChainId,
-  a: ChainBody,
-  b: ChainBody,
-  agree: (ruleOfA: string, ruleOfB: string) => boolean,
-): boolean {
-  const ruleStart = `-A ${splitChainId(id).chain} `.length;
-  const [left, right] = [a.split("\n"), b.split("\n")];
-  return (
-    left.length === right.length &&
-    left.every((line, at) => agree(line.slice(ruleStart), (right[at] ?? "").slice(ruleStart)))
-  );
 }

@@ -28,6 +28,13 @@ export function splitChainId(id: ChainId): { readonly table: Table; readonly cha
   return { table: id.startsWith("nat ") ? "nat" : "filter", chain: id.slice(at + 1) };
 }
 
+/** Returns the rules of a chain, without `-A CHAIN `. */
+export function rulesOf(chain: string, body: ChainBody): readonly string[] {
+  const start = `-A ${chain} `.length;
+  const lines = body.split("\n").slice(0, -1);
+  return lines.map((line) => line.slice(start));
+}
+
 // Functions that return the parts of rules. All renderers in this folder call them and join the parts with `rule`. The
 // parts have the form and order in which iptables-save prints them (1.8.9, -nft and -legacy alike): source,
 // destination, interface, protocol, then matches. Installed rules can therefore be compared as text.
