@@ -6,7 +6,7 @@ import { InvalidArgumentError } from "commander";
 import type { IptablesChange } from "./commit/iptables-rule-set.ts";
 import { openRuleSets } from "./commit/open-rule-sets.ts";
 import { removeRules } from "./commit/remove-rules.ts";
-import { chainNames, prefixOf } from "./render/chains.ts";
+import { ChainNames, prefixOf } from "./render/chains.ts";
 
 /** Options that only this backend has. Options that also exist in kube-proxy have the same names there. */
 const iptablesOptions: readonly OptionSpec[] = [
@@ -60,7 +60,8 @@ Rules stay when the program ends, so traffic goes on. The next start changes onl
 
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IptablesChange> {
   const prefix = prefixOf(serviceProxyName);
-  const settings = { names: chainNames(prefix), masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14) };
+  const masqueradeMark = 2 ** Number(options.iptablesMasqueradeBit ?? 14);
+  const settings = { names: new ChainNames(prefix), masqueradeMark };
   const { iptablesVariant } = options;
   const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";
   return {

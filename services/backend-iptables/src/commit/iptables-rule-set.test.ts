@@ -3,7 +3,7 @@ import { view } from "@kpng/model/testing/views.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { chainNames } from "../render/chains.ts";
+import { ChainNames } from "../render/chains.ts";
 import { IptablesRuleSet, listRules, makeIptablesChange } from "./iptables-rule-set.ts";
 import { observeRules } from "./observe-rules.ts";
 
@@ -59,7 +59,7 @@ test("a repair follows a change of conntrack's setting, which the rule against I
   let isLiberal = false;
   const rules = new IptablesRuleSet({
     family: "v4",
-    settings: { names: chainNames("KPNG-"), masqueradeBit: 14 },
+    settings: { names: new ChainNames("KPNG-"), masqueradeMark: 0x4000 },
     kernel: {
       read: async (take) => take("*filter\nCOMMIT\n*nat\nCOMMIT\n"),
       restore: async (text) => void restored.push(text),

@@ -3,7 +3,6 @@ import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.t
 import type { Family } from "@kpng/model/address.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { DesiredChains, putPlan } from "../diff/desired-chains.ts";
 import {
   countRules,
@@ -17,7 +16,7 @@ import {
 } from "../diff/diff-chains.ts";
 import { adoptChains } from "../read/canonical-rule.ts";
 import { type InstalledRules, InstalledRulesReader, isReached } from "../read/installed-rules.ts";
-import { makeRenderOptions, type RenderOptions, type RuleSettings } from "../render/chains.ts";
+import type { RenderOptions, RuleSettings } from "../render/chains.ts";
 import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
 import { type ChainBody, type ChainId, chainId, splitChainId, tables } from "../render/rule.ts";
 
@@ -152,7 +151,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     isCompared: boolean,
     stages?: SyncStages,
   ): Promise<IptablesChange> {
-    const options = await this.#makeRenderOptions(plan.node);
+    const { settings, isConntrackLiberal = async () => false } = this.#options;
+    const options = { ...settings, node: plan.node, isConntrackLiberal: await isConntrackLiberal() };
     const text = JSON.stringify(options);
     const isSameRender = this.#renderText === text;
     const desiredChains =
@@ -167,11 +167,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     }
     const change = diffChains(this.#committed, desiredChains.bodies, changed);
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
-  }
-
-  async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {
-    const { settings, isConntrackLiberal } = this.#options;
-    return makeRenderOptions(settings, node, { isConntrackLiberal: (await isConntrackLiberal?.()) ?? false });
   }
 
   /** Compares all installed chains with the desired ones and commits the difference. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { chainNames } from "../render/chains.ts";
+import { ChainNames } from "../render/chains.ts";
 import type { ChainId } from "../render/rule.ts";
 import { savedRules } from "../testing/rules.ts";
 import { adoptChains, canonicalRule, isSameRule } from "./canonical-rule.ts";
@@ -98,5 +98,5 @@ test.each([
 ])("$name are reached by packets: $reached", ({ services, hasJumps, reached }) => {
   const chains = new Map<ChainId, string>(services === undefined ? [] : [["nat KPNG-SERVICES", services]]);
   const jumps = new Map<ChainId, readonly string[]>(hasJumps ? [["nat PREROUTING", ["-j KPNG-SERVICES"]]] : []);
-  expect(isReached({ chains, jumps }, chainNames("KPNG-"))).toBe(reached);
+  expect(isReached({ chains, jumps }, new ChainNames("KPNG-"))).toBe(reached);
 });

@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
-import { chainNames, maxChainNameLength, prefixOf } from "./chains.ts";
+import { ChainNames, maxChainNameLength, prefixOf } from "./chains.ts";
 
 test("the hash of a service port is kube-proxy's", () => {
-  expect(chainNames("KUBE-").ofServicePort("ns1/svc1:p80", "TCP")("SVC")).toBe("KUBE-SVC-XPGD46QRK7WJZT7O");
-  expect(chainNames("KUBE-").clientList("ns1/svc1:p80", "TCP", "10.180.0.1:80")).toBe("KUBE-SEP-SXIVWICOYRO3J4NJ");
+  expect(new ChainNames("KUBE-").ofServicePort("ns1/svc1:p80", "TCP")("SVC")).toBe("KUBE-SVC-XPGD46QRK7WJZT7O");
+  expect(new ChainNames("KUBE-").clientList("ns1/svc1:p80", "TCP", "10.180.0.1:80")).toBe("KUBE-SEP-SXIVWICOYRO3J4NJ");
 });
 
 test("no name is longer than the kernel takes, with the longest prefix", () => {
-  const names = chainNames("KPNGABC-");
+  const names = new ChainNames("KPNGABC-");
   const all = [
     names.ofServicePort("ns/x", "SCTP")("SVC"),
     names.fixed("EXTERNAL-SERVICES"),

@@ -15,32 +15,6 @@ const defaultPrefix = "KPNG-";
  */
 type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
-/**
- * The names of all chains of one instance.
- *
- * Only an instance's own chains begin with its prefix. No prefix is the beginning of another, because each prefix
- * contains one dash, at its end. An instance can therefore find its own chains and remove them.
- */
-export interface ChainNames {
-  readonly prefix: string;
-  /** A fixed chain: `KPNG-SERVICES`. */
-  fixed(name: FixedChain | WholeAddressChain): string;
-  /**
-   * Returns the chains of a service port, e.g. `KPNG-SVC-XPGD46QRK7WJZT7O` with the hash that kube-proxy uses. Without a
-   * protocol, returns the chains of a Service's whole addresses.
-   */
-  ofServicePort(name: string, protocol: Protocol | undefined): (kind: ServiceChainKind) => string;
-  /** The list of clients that keep their endpoint because of client affinity: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
-  clientList(servicePortName: string, protocol: Protocol | undefined, endpoint: string): string;
-  /**
-   * The chain with the rules for neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for Service addresses,
-   * `KPNG-HP-10.1.5.0` for endpoint addresses.
-   */
-  addressBucket(parent: "SERVICES" | "HAIRPIN", network: string): string;
-  /** The chain with the rules for 64 neighbouring node ports, named after the first port: `KPNG-NP-TCP-30080`. */
-  nodePortBucket(protocol: Protocol, firstPort: number): string;
-}
-
 /** Chains that do not depend on the Services. */
 export type FixedChain =
   | "SERVICES"
@@ -68,21 +42,51 @@ export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
 }
 
-/** Returns the names of all chains of the instance with this prefix. */
-export function chainNames(prefix: string): ChainNames {
-  return {
-    prefix,
-    fixed: (name) => `${prefix}${name}`,
-    ofServicePort: (name, protocol) => {
-      const hashed = digest(name + protocolOrWhole(protocol));
-      return (kind) => `${prefix}${kind}-${hashed}`;
-    },
-    clientList: (servicePortName, protocol, endpoint) =>
-      `${prefix}SEP-${digest(servicePortName + protocolOrWhole(protocol) + endpoint)}`,
-    addressBucket: (parent, network) =>
-      `${prefix}${parent === "SERVICES" ? "IP" : "HP"}-${network.includes(":") ? digest(network) : network}`,
-    nodePortBucket: (protocol, firstPort) => `${prefix}NP-${protocol}-${firstPort}`,
-  };
+/**
+ * The names of all chains of one instance.
+ *
+ * Only an instance's own chains begin with its prefix. No prefix is the beginning of another, because each prefix
+ * contains one dash, at its end. An instance can therefore find its own chains and remove them.
+ */
+export class ChainNames {
+  readonly prefix: string;
+
+  constructor(prefix: string) {
+    this.prefix = prefix;
+  }
+
+  /** A fixed chain: `KPNG-SERVICES`. */
+  fixed(name: FixedChain | WholeAddressChain): string {
+    return `${this.prefix}${name}`;
+  }
+
+  /**
+   * Returns the chains of a service port, e.g. `KPNG-SVC-XPGD46QRK7WJZT7O` with the hash that kube-proxy uses. Without a
+   * protocol, returns the chains of a Service's whole addresses.
+   */
+  ofServicePort(name: string, protocol: Protocol | undefined): (kind: ServiceChainKind) => string {
+    const hashed = digest(name + protocolOrWhole(protocol));
+    return (kind) => `${this.prefix}${kind}-${hashed}`;
+  }
+
+  /** The list of clients that keep their endpoint because of client affinity: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
+  clientList(servicePortName: string, protocol: Protocol | undefined, endpoint: string): string {
+    return `${this.prefix}SEP-${digest(servicePortName + protocolOrWhole(protocol) + endpoint)}`;
+  }
+
+  /**
+   * The chain with the rules for neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for Service addresses,
+   * `KPNG-HP-10.1.5.0` for endpoint addresses.
+   */
+  addressBucket(parent: "SERVICES" | "HAIRPIN", network: string): string {
+    const kind = parent === "SERVICES" ? "IP" : "HP";
+    return `${this.prefix}${kind}-${network.includes(":") ? digest(network) : network}`;
+  }
+
+  /** The chain with the rules for 64 neighbouring node ports, named after the first port: `KPNG-NP-TCP-30080`. */
+  nodePortBucket(protocol: Protocol, firstPort: number): string {
+    return `${this.prefix}NP-${protocol}-${firstPort}`;
+  }
 }
 
 function protocolOrWhole(protocol: Protocol | undefined): string {
@@ -192,11 +196,6 @@ export function wholeAddressList(name: WholeAddressChain, names: ChainNames): Sh
   };
 }
 
-/** Returns a top-level chain without buckets. */
-export function wholeList(id: ChainId): SharedList {
-  return { id };
-}
-
 /** The inputs, other than the Services, on which the rules of one family depend. Equal inputs give equal rules. */
 export interface RenderOptions {
   readonly node: NodePlan;
@@ -211,17 +210,4 @@ export interface RenderOptions {
 }
 
 /** Settings of the rules of one instance, for both families. */
-export interface RuleSettings {
-  readonly names: ChainNames;
-  /** Bit of the packet mark that requests masquerading, 0 to 31. */
-  readonly masqueradeBit: number;
-}
-
-/** Combines the command-line settings, the node's part of the plan and the state of the kernel. */
-export function makeRenderOptions(
-  { names, masqueradeBit }: RuleSettings,
-  node: NodePlan,
-  { isConntrackLiberal }: Pick<RenderOptions, "isConntrackLiberal">,
-): RenderOptions {
-  return { node, names, masqueradeMark: 2 ** masqueradeBit, isConntrackLiberal };
-}
+export type RuleSettings = Pick<RenderOptions, "names" | "masqueradeMark">;

@@ -6,15 +6,15 @@ import { expect, test } from "vitest";
 import { parseRuleset } from "../../../../test/packet-tracer/parse-ruleset.ts";
 import { trace } from "../../../../test/packet-tracer/trace.ts";
 import { rulesText } from "../testing/rules.ts";
-import { chainNames, makeRenderOptions } from "./chains.ts";
+import { ChainNames } from "./chains.ts";
 
 test("the rules do with every packet what the plan says", () => {
   let count = 0;
   onRandomStates(250, (state, family) => {
     const { view, localAddresses } = state;
     const node = planNode(state.settings, family, { node: view.node, localAddresses });
-    const settings = { names: chainNames("KPNG-"), masqueradeBit: 14 };
-    const options = makeRenderOptions(settings, node, { isConntrackLiberal: false });
+    const names = new ChainNames("KPNG-");
+    const options = { names, masqueradeMark: 0x4000, node, isConntrackLiberal: false };
     const plans = plansOf(state, options.node);
     const localCIDRs = [family === "v4" ? "127.0.0.0/8" : "::1/128", ...localAddresses[family]];
     const planned = indexPlans(options.node, localCIDRs, plans);

@@ -11,15 +11,15 @@ import type {
   WholeEndpoint,
   WholeFrontend,
 } from "@kpng/service-plan/service-plan.ts";
-import type { RenderOptions } from "./chains.ts";
 import {
   addressBucket,
   type ChainNames,
+  type FixedChain,
   nodePortBucket,
+  type RenderOptions,
   type SharedList,
   type WholeAddressChain,
   wholeAddressList,
-  wholeList,
 } from "./chains.ts";
 import {
   type ChainId,
@@ -70,7 +70,7 @@ export function renderService(
   }
   if (healthCheck !== undefined) {
     // The node's own firewall may reject a port for which there is no accepting rule.
-    const list = { id: chainId("filter", names.fixed("NODEPORTS")) };
+    const list = filterList("NODEPORTS", options);
     const note = comment(`${key} health check node port`);
     listed.push({ list, rule: rule("-p tcp", note, `-m tcp --dport ${healthCheck.port}`, "-j ACCEPT") });
   }
@@ -428,6 +428,6 @@ function addressRule(
   );
 }
 
-function filterList(name: "SERVICES" | "EXTERNAL-SERVICES" | "PROXY-FIREWALL", { names }: RenderOptions) {
-  return wholeList(chainId("filter", names.fixed(name)));
+function filterList(name: FixedChain, { names }: RenderOptions): SharedList {
+  return { id: chainId("filter", names.fixed(name)) };
 }

@@ -10,7 +10,7 @@ import { type IptablesChange, IptablesRuleSet } from "../commit/iptables-rule-se
 import { restoreRules } from "../commit/open-rule-sets.ts";
 import { scanRules } from "../read/installed-rules.ts";
 import { findTools, maxChainsOf, runTool } from "../read/tools.ts";
-import { chainNames } from "../render/chains.ts";
+import { ChainNames } from "../render/chains.ts";
 
 // Measures this backend: `npm run bench -- iptables-alone`. It changes the rules of its network namespace, so start it
 // in a new one: unshare --net node services/backend-iptables/src/testing/bench.ts --services 1000 --variant nft
@@ -43,7 +43,7 @@ const newRules = (): RuleSets<IptablesChange> => {
     restore: (text: string) => restoreRules(text, options),
     maxChains: maxChainsOf(tools),
   };
-  const settings = { names: chainNames("KPNG-"), masqueradeBit: 14 };
+  const settings = { names: new ChainNames("KPNG-"), masqueradeMark: 0x4000 };
   return new RuleSets({
     settings: readProxySettings({ clusterCidr: ["10.0.0.0/8"] }, true),
     ruleSets: [new IptablesRuleSet({ family: "v4", settings, kernel })],

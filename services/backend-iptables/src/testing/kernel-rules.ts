@@ -7,7 +7,7 @@ import { type IptablesChange, IptablesRuleSet, type Kernel } from "../commit/ipt
 import { restoreRules } from "../commit/open-rule-sets.ts";
 import { readRules, scanRules } from "../read/installed-rules.ts";
 import { findTools, type RunTool, type Tools, type Variant } from "../read/tools.ts";
-import { chainNames } from "../render/chains.ts";
+import { ChainNames } from "../render/chains.ts";
 
 /** The iptables rules of one network namespace of a laboratory, for tests. */
 export interface KernelRules {
@@ -75,7 +75,7 @@ export async function kernelRules(laboratory: Laboratory, name: string, variant:
         await kernel.restore(transaction);
         await meddle?.();
       };
-      const settings = { names: chainNames(prefix), masqueradeBit: 14 };
+      const settings = { names: new ChainNames(prefix), masqueradeMark: 0x4000 };
       return new TestRuleSet({ family: "v4", settings, kernel: { ...kernel, read, restore } });
     },
     saved,

@@ -2,7 +2,7 @@ import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { DesiredChains } from "../diff/desired-chains.ts";
 import type { RenderOptions } from "../render/chains.ts";
-import { chainNames } from "../render/chains.ts";
+import { ChainNames } from "../render/chains.ts";
 import { renderFixedChains, renderJumps } from "../render/fixed-chains.ts";
 import { renderService } from "../render/render-service.ts";
 import { splitChainId, tables } from "../render/rule.ts";
@@ -17,7 +17,7 @@ export function renderOptions({
 }: Partial<Omit<RenderOptions, "node">> & { readonly node?: Partial<NodePlan> } = {}): RenderOptions {
   return {
     node: nodePlan(node),
-    names: chainNames("KPNG-"),
+    names: new ChainNames("KPNG-"),
     masqueradeMark: 0x4000,
     isConntrackLiberal: false,
     ...parts,
