@@ -1,15 +1,9 @@
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import type { FamilyOutcome } from "@kpng/backend-kit/proxy/rule-sets.ts";
-import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { countRules } from "../diff/diff-chains.ts";
-import { type ChainBody, type ChainId, tables } from "../render/rule.ts";
-import type { IptablesChange } from "./iptables-rule-set.ts";
-
-interface MeasuredRules {
-  readonly family: Family;
-  readonly desiredChains: ReadonlyMap<ChainId, ChainBody>;
-}
+import { tables } from "../render/rule.ts";
+import type { IptablesChange, IptablesRuleSet } from "./iptables-rule-set.ts";
 
 /**
  * Registers the metrics about rules, under the names that kube-proxy uses. Call the returned function after each sync
@@ -19,7 +13,7 @@ interface MeasuredRules {
  */
 export function observeRules(
   registry: Registry,
-  ruleSets: readonly MeasuredRules[],
+  ruleSets: readonly Pick<IptablesRuleSet, "family" | "desiredChains">[],
 ): (outcome: FamilyOutcome<IptablesChange>) => void {
   const registers = [registry];
   const labelNames = ["table", "ip_family"] as const;

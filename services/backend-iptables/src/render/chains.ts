@@ -172,7 +172,8 @@ export function nodePortBucket(names: ChainNames, protocol: Protocol, port: numb
   };
 }
 
-const wholeAddressParents: Readonly<Record<WholeAddressChain, FixedChain>> = {
+/** The top-level chain that leads to each of the lists for whole addresses, after its rules for ports. */
+export const wholeAddressParents: Readonly<Record<WholeAddressChain, FixedChain>> = {
   WHOLE: "SERVICES",
   "WHOLE-SERVICES": "SERVICES",
   "WHOLE-EXTERNAL": "EXTERNAL-SERVICES",

@@ -14,12 +14,12 @@ import type {
 import {
   addressBucket,
   type ChainNames,
-  type FixedChain,
   nodePortBucket,
   type RenderOptions,
   type SharedList,
   type WholeAddressChain,
   wholeAddressList,
+  wholeAddressParents,
 } from "./chains.ts";
 import {
   type ChainId,
@@ -32,7 +32,6 @@ import {
   ifProtocol,
   masquerade,
   oneIn,
-  protocolName,
   reject,
   rule,
 } from "./rule.ts";
@@ -53,15 +52,10 @@ export function renderService(
   const { names, node } = options;
   const chains = new Map<ChainId, readonly string[]>();
   const listed: ListedRule[] = [];
-  for (const port of ports) {
+  for (const port of whole === undefined ? ports : [...ports, whole]) {
     const ofPort = portChains(port, names);
     for (const [chain, rules] of renderPortChains(port, ofPort, options)) chains.set(chainId("nat", chain), rules);
-    listed.push(...renderFrontends(port, ofPort, options));
-  }
-  if (whole !== undefined) {
-    const ofWhole = portChains(whole, names);
-    for (const [chain, rules] of renderPortChains(whole, ofWhole, options)) chains.set(chainId("nat", chain), rules);
-    listed.push(...renderWholeAddresses(whole, ofWhole, options));
+    listed.push(...port.frontends.flatMap((frontend) => renderFrontend(port, frontend, ofPort, options)));
   }
   for (const address of hairpin) {
     const cidr = host(node.family, address);
@@ -70,9 +64,9 @@ export function renderService(
   }
   if (healthCheck !== undefined) {
     // The node's own firewall may reject a port for which there is no accepting rule.
-    const list = filterList("NODEPORTS", options);
+    const list = { id: chainId("filter", names.fixed("NODEPORTS")) };
     const note = comment(`${key} health check node port`);
-    listed.push({ list, rule: rule("-p tcp", note, `-m tcp --dport ${healthCheck.port}`, "-j ACCEPT") });
+    listed.push({ list, rule: rule("-p tcp", note, ifPort("TCP", healthCheck.port), "-j ACCEPT") });
   }
   return { chains, listed };
 }
@@ -297,137 +291,90 @@ function renderFirewallChain(
   return [...allowed, comment(`other traffic to ${name} will be dropped by ${names.fixed("PROXY-FIREWALL")}`)];
 }
 
-/**
- * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
- * packets that no chain takes. Table nat can neither refuse nor drop packets, so such a packet passes nat and is
- * stopped in filter.
- */
-function renderFrontends(port: ServicePortPlan, chains: PortChains, options: RenderOptions): readonly ListedRule[] {
-  return port.frontends.flatMap((frontend) => {
-    if (frontend.kind === "clusterIP") return renderClusterIP(port, frontend, chains, options);
-    return [
-      ...(chains.external === undefined ? [] : renderServed(port, frontend, chains.external, chains.firewall, options)),
-      ...renderVerdict(port, frontend, options),
-    ];
-  });
-}
-
-/** Renders the rules of a cluster IP, which lead to the chain of its endpoints or refuse or drop packets. */
-function renderClusterIP(
-  port: ServicePortPlan,
-  frontend: Frontend,
-  { sets }: PortChains,
-  options: RenderOptions,
-): readonly ListedRule[] {
-  const { address = "", routes } = frontend;
-  const { names, node } = options;
-  if (routes.outside.kind !== "balance") return renderVerdict(port, frontend, options);
-  const list = addressBucket("SERVICES", names, node.family, address);
-  return [{ list, rule: addressRule(port, frontend, "cluster IP", `${sets.get(routes.outside.set)}`, options) }];
-}
-
-const notes = { externalIP: "external IP", loadBalancerIP: "loadbalancer IP" } as const;
-
-/** Renders the rules of a frontend that has an endpoint for at least one kind of sender. */
-function renderServed(
-  port: ServicePortPlan,
-  frontend: Frontend,
-  externalChain: string,
-  firewallChain: string,
-  options: RenderOptions,
-): readonly ListedRule[] {
-  const { kind, address, protocol, port: number, sources } = frontend;
-  const { names, node } = options;
-  if (kind === "clusterIP" || kind === "nodePort" || address === undefined) {
-    const match = `-m ${protocolName(protocol)} --dport ${number}`;
-    const jump = rule(`-p ${protocolName(protocol)}`, comment(port.name), match, `-j ${externalChain}`);
-    return [{ list: nodePortBucket(names, protocol, number), rule: jump }];
-  }
-  const list = addressBucket("SERVICES", names, node.family, address);
-  if (sources === undefined) {
-    return [{ list, rule: addressRule(port, frontend, notes[kind], externalChain, options) }];
-  }
-  const note = `traffic not accepted by ${firewallChain}`;
-  return [
-    { list, rule: addressRule(port, frontend, notes[kind], firewallChain, options) },
-    { list: filterList("PROXY-FIREWALL", options), rule: addressRule(port, frontend, note, "DROP", options) },
-  ];
-}
+const notes = {
+  clusterIP: "cluster IP",
+  externalIP: "external IP",
+  loadBalancerIP: "loadbalancer IP",
+  nodePort: "",
+} as const;
 
 /**
- * Renders the rules that lead from whole addresses to the chains of the Service, and those that refuse or drop packets.
- * They are in lists of their own, which come after the rules of ports. A port without endpoints has no rule in table
- * nat, so each list first returns packets to ports that have frontends.
+ * Renders the rules that lead from a frontend to the chains of its Service port, and the rule that refuses or drops the
+ * packets from outside clients that no chain takes. Table nat can neither refuse nor drop packets, so such a packet
+ * passes nat and is stopped in filter.
  */
-function renderWholeAddresses(
-  whole: WholeAddressPlan,
+function renderFrontend(
+  port: Balanced,
+  frontend: Frontend | WholeFrontend,
   chains: PortChains,
   options: RenderOptions,
 ): readonly ListedRule[] {
-  const { names, node } = options;
-  return whole.frontends.flatMap((frontend) => {
-    const { kind, address, sources, routes, except } = frontend;
-    const destination = `-d ${host(node.family, address)}`;
-    const in_ = (list: WholeAddressChain, note: string, target: string): readonly ListedRule[] => [
-      ...except.map(({ protocol, port }) => ({
-        list: wholeAddressList(list, names),
-        rule: rule(destination, ifProtocol(protocol), ifPort(protocol, port), "-j RETURN"),
-      })),
-      {
-        list: wholeAddressList(list, names),
-        rule: rule(destination, comment(`${whole.name} ${note}`), `-j ${target}`),
-      },
-    ];
-    const { outside } = routes;
-    const isInternal = kind === "clusterIP";
-    const served = isInternal
-      ? outside.kind === "balance"
-        ? chains.sets.get(outside.set)
-        : undefined
-      : chains.external;
-    const note = isInternal ? "whole cluster IP" : `whole ${notes[kind]}`;
-    const isFiltered = sources !== undefined && served !== undefined;
-    const verdict = outside.kind === "refuse" ? reject(node.family) : "DROP";
-    const why = outside.kind === "refuse" ? "has no endpoints" : "has no local endpoints";
-    return [
-      ...(served === undefined ? [] : in_("WHOLE", note, isFiltered ? chains.firewall : served)),
-      ...(isFiltered ? in_("WHOLE-FIREWALL", `traffic not accepted by ${chains.firewall}`, "DROP") : []),
-      ...(outside.kind === "balance" ? [] : in_(isInternal ? "WHOLE-SERVICES" : "WHOLE-EXTERNAL", why, verdict)),
-    ];
-  });
-}
-
-/** Renders the rule that refuses or drops packets from outside clients; none if these clients get an endpoint. */
-function renderVerdict(port: ServicePortPlan, frontend: Frontend, options: RenderOptions): readonly ListedRule[] {
-  const { kind, protocol, port: number, routes } = frontend;
-  if (routes.outside.kind === "balance") return [];
-  const isRefused = routes.outside.kind === "refuse";
-  const verdict = isRefused ? reject(options.node.family) : "DROP";
-  const note = isRefused ? "has no endpoints" : "has no local endpoints";
-  const list = filterList(kind === "clusterIP" ? "SERVICES" : "EXTERNAL-SERVICES", options);
-  if (kind !== "nodePort") return [{ list, rule: addressRule(port, frontend, note, verdict, options) }];
-  const match = [`-m addrtype --dst-type LOCAL`, `-m ${protocolName(protocol)} --dport ${number}`];
+  const { kind, sources, routes } = frontend;
+  const { outside } = routes;
+  const isInternal = kind === "clusterIP";
+  const internal = outside.kind === "balance" ? chains.sets.get(outside.set) : undefined;
+  const served = isInternal ? internal : chains.external;
+  const firewall = sources === undefined || served === undefined ? undefined : chains.firewall;
+  const inList = (list: WholeAddressChain, note: string, target: string): readonly ListedRule[] =>
+    frontend.protocol === undefined
+      ? wholeAddressRules(port, frontend, list, note, target, options)
+      : [portRule(port, frontend, list, note, target, options)];
+  const verdicts = isInternal ? "WHOLE-SERVICES" : "WHOLE-EXTERNAL";
   return [
-    { list, rule: rule(`-p ${protocolName(protocol)}`, comment(`${port.name} ${note}`), ...match, `-j ${verdict}`) },
+    ...(served === undefined ? [] : inList("WHOLE", notes[kind], firewall ?? served)),
+    ...(firewall === undefined ? [] : inList("WHOLE-FIREWALL", `traffic not accepted by ${firewall}`, "DROP")),
+    ...(outside.kind === "refuse" ? inList(verdicts, "has no endpoints", reject(options.node.family)) : []),
+    ...(outside.kind === "drop" ? inList(verdicts, "has no local endpoints", "DROP") : []),
   ];
 }
 
-function addressRule(
-  { name }: ServicePortPlan,
-  { address = "", protocol, port }: Frontend,
+/**
+ * Renders a rule for a whole address, which comes after the rules of ports. A port without endpoints has no rule in
+ * table nat, so each list first returns packets to ports that have frontends.
+ */
+function wholeAddressRules(
+  { name }: Balanced,
+  { address, except }: WholeFrontend,
+  chain: WholeAddressChain,
   note: string,
   target: string,
-  { node }: RenderOptions,
-): string {
-  return rule(
-    `-d ${host(node.family, address)}`,
-    `-p ${protocolName(protocol)}`,
-    comment(`${name} ${note}`),
-    `-m ${protocolName(protocol)} --dport ${port}`,
-    `-j ${target}`,
-  );
+  { names, node }: RenderOptions,
+): readonly ListedRule[] {
+  const list = wholeAddressList(chain, names);
+  const destination = `-d ${host(node.family, address)}`;
+  const text = comment(`${name} ${chain === "WHOLE" ? "whole " : ""}${note}`);
+  return [
+    ...except.map(({ protocol, port }) => ({
+      list,
+      rule: rule(destination, ifProtocol(protocol), ifPort(protocol, port), "-j RETURN"),
+    })),
+    { list, rule: rule(destination, text, `-j ${target}`) },
+  ];
 }
 
-function filterList(name: FixedChain, { names }: RenderOptions): SharedList {
-  return { id: chainId("filter", names.fixed(name)) };
+/** Renders a rule for an address and port, or for a node port, in the parent of the list for whole addresses. */
+function portRule(
+  { name }: Balanced,
+  { address, protocol, port }: Frontend,
+  list: WholeAddressChain,
+  note: string,
+  target: string,
+  { names, node }: RenderOptions,
+): ListedRule {
+  const isNat = list === "WHOLE";
+  const bucket = (): SharedList =>
+    address === undefined
+      ? nodePortBucket(names, protocol, port)
+      : addressBucket("SERVICES", names, node.family, address);
+  return {
+    list: isNat ? bucket() : { id: chainId("filter", names.fixed(wholeAddressParents[list])) },
+    rule: rule(
+      address === undefined ? "" : `-d ${host(node.family, address)}`,
+      ifProtocol(protocol),
+      comment(`${name} ${note}`.trimEnd()),
+      address === undefined && !isNat ? "-m addrtype --dst-type LOCAL" : "",
+      ifPort(protocol, port),
+      `-j ${target}`,
+    ),
+  };
 }

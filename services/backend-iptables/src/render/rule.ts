@@ -57,19 +57,14 @@ export function host(family: Family, address: string): string {
   return `${address}/${family === "v4" ? 32 : 128}`;
 }
 
-/** Returns the name of a protocol as iptables-save prints it: `tcp`. */
-export function protocolName(protocol: Protocol): string {
-  return protocol.toLowerCase();
-}
-
 /** Returns the match for a protocol; "" for all protocols. *Shape:* `-p tcp`. */
 export function ifProtocol(protocol: Protocol | undefined): string {
-  return protocol === undefined ? "" : `-p ${protocolName(protocol)}`;
+  return protocol === undefined ? "" : `-p ${protocol.toLowerCase()}`;
 }
 
 /** Returns the match for a destination port; "" for all ports. *Shape:* `-m tcp --dport 80`. */
 export function ifPort(protocol: Protocol | undefined, port: number | undefined): string {
-  return protocol === undefined || port === undefined ? "" : `-m ${protocolName(protocol)} --dport ${port}`;
+  return protocol === undefined || port === undefined ? "" : `-m ${protocol.toLowerCase()} --dport ${port}`;
 }
 
 /**
