@@ -27,7 +27,7 @@ interface RemoveKubeProxyOptions {
  * first change it continues in spite of failures and then throws the first one, as `removeObjects` does.
  */
 export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<void> {
-  const { names, runTool, log, localAddresses, excludedCIDRs } = options;
+  const { runTool, log } = options;
   // The ipsets must be read before anything is removed: without them, the virtual servers that kpng-ipvs has taken over
   // would seem to be kube-proxy's.
   const saved = withoutDottedIPv6(await runTool.read(["ipset", "save"]));
@@ -35,21 +35,13 @@ export async function removeKubeProxy(options: RemoveKubeProxyOptions): Promise<
   const servers = await readServers(runTool);
   const failures = new CleanupFailures(log);
   for (const family of families) {
-    const abandoned = kubeProxyServers({
-      servers,
-      sets: saved,
-      names,
-      family,
-      serviceAddresses,
-      excludedCIDRs,
-      localAddresses: localAddresses[family],
-    });
+    const abandoned = kubeProxyServers(options, family, servers, saved, serviceAddresses);
     const isDeleted = await failures.attempt(async () => {
       const lines = abandoned.map((server) => `-D ${server}`);
       if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
       return true;
     });
-    const rules = await failures.attempt(() => removeChains(runTool, family, isKubeProxyChain));
+    const rules = await failures.attempt(() => removeChains(runTool, family, (chain) => kubeProxyChain.test(chain)));
     // If virtual servers could not be deleted, the next cleanup needs these ipsets to know which of them are
     // kube-proxy's.
     const sets = isDeleted === true ? setsIn(saved, family) : [];
@@ -78,117 +70,55 @@ async function readServedAddresses(
   throw new BackendIpvsError("MOVE_TOO_EARLY", `nothing removed: ${reason}`);
 }
 
-/** Returns the names of those kube-proxy ipsets that occur in the output of `ipset save`. */
-function setsIn(saved: string, family: Family): readonly string[] {
-  return kubeProxySets.map((set) => kubeProxySetName(family, set)).filter((name) => saved.includes(`create ${name} `));
-}
-
-interface KubeProxyServersInput {
-  /** Output of `ipvsadm -S -n`. */
-  readonly servers: string;
-  /** Output of `ipset save`, with IPv6 addresses in canonical form. */
-  readonly sets: string;
-  readonly names: ObjectNames;
-  readonly family: Family;
-  /** Addresses on the interface; see {@link readServedAddresses}. */
-  readonly serviceAddresses: ReadonlySet<string>;
-  /** The node's own addresses, where node ports answer. */
-  readonly localAddresses: readonly string[];
-  /** Addresses at which virtual servers belong to other programs. */
-  readonly excludedCIDRs: readonly string[];
-}
-
 /**
  * Returns the virtual servers that are kube-proxy's and not recorded as ours: virtual servers at addresses on the
  * interface, or with an address and port that are in kube-proxy's ipsets. Either their Services were deleted while no
  * proxy was running, or they belong to node ports at addresses where our node ports do not answer. Pure.
+ *
+ * `servers` is the output of `ipvsadm -S -n`, `saved` that of `ipset save`, with IPv6 addresses in canonical form.
  */
-function kubeProxyServers(input: KubeProxyServersInput): readonly ServerId[] {
-  const { family, serviceAddresses, localAddresses, excludedCIDRs } = input;
-  const ourSets = parseSets(input.sets, input.names, family);
-  const elements = (...sets: Parameters<typeof kubeProxySetName>[1][]): ReadonlySet<string> => {
-    const desired = new Set(sets.map((set) => kubeProxySetName(family, set)));
-    const adds = input.sets.split("\n").map((line) => line.split(" "));
-    return new Set(adds.flatMap(([verb, set = "", key = ""]) => (verb === "add" && desired.has(set) ? [key] : [])));
+function kubeProxyServers(
+  { names, localAddresses, excludedCIDRs }: RemoveKubeProxyOptions,
+  family: Family,
+  servers: string,
+  saved: string,
+  serviceAddresses: ReadonlySet<string>,
+): readonly ServerId[] {
+  const ourSets = parseSets(saved, names, family);
+  const elementsOf = (sets: string): ReadonlySet<string | undefined> => {
+    const pattern = new RegExp(`^add KUBE-${family === "v6" ? "6-" : ""}(?:${sets}) (\\S+)`, "gm");
+    return new Set(Array.from(saved.matchAll(pattern), ([, element]) => element));
   };
-  const frontends = elements(...kubeProxyFrontendSets);
-  // The ipset of SCTP node ports, one of `kubeProxyFrontendSets`, contains addresses.
-  const nodePorts = { tcp: elements("NODE-PORT-TCP"), udp: elements("NODE-PORT-UDP"), sctp: new Set<string>() };
-  const ids = [...input.servers.matchAll(/^-A (.+?) -s /gm)].map(([, id = ""]) => id);
+  const frontends = elementsOf("CLUSTER-IP|EXTERNAL-IP|EXTERNAL-IP-LOCAL|LOAD-BALANCER|NODE-PORT-SCTP-HASH");
+  const nodePorts = new Map(["tcp", "udp"].map((each) => [each, elementsOf(`NODE-PORT-${each.toUpperCase()}`)]));
+  const ids = [...servers.matchAll(/^-A (.+?) -s /gm)].map(([, id = ""]) => id);
   return ids.filter((id) => {
     const parts = parseServer(id);
     if (parts?.kind !== "address" || parts.family !== family || isRecorded(id, ourSets, family)) return false;
     const { address, element } = parts;
     if (excludedCIDRs.some((cidr) => isIn(address, cidr))) return false;
-    const [, protocol = "", port = ""] = /,(.*):(.*)$/.exec(element) ?? [];
-    const isNodePort = nodePorts[protocol as keyof typeof nodePorts]?.has(port) && localAddresses.includes(address);
+    const [, protocol = "", port] = /,(.*):(.*)$/.exec(element) ?? [];
+    const isNodePort = nodePorts.get(protocol)?.has(port) && localAddresses[family].includes(address);
     return serviceAddresses.has(address) || frontends.has(element) || isNodePort;
   });
 }
 
-/**
- * Names of the chains that kube-proxy has in the kernel, without the prefix KUBE-. The prefix alone would not identify
- * them, because other programs use it, too: kubelet for chains, and kube-router for the chains and ipsets of network
- * policies.
- *
- * *Source:* kube-proxy 1.36, `ipvs/cleanup.go`, `ipvs/ipset.go` and `iptables/cleanup.go`.
- */
-const chains: ReadonlySet<string> = new Set(
-  [
-    // Chains of both modes.
-    "SERVICES",
-    "POSTROUTING",
-    "MARK-MASQ",
-    "FORWARD",
-    "PROXY-FIREWALL",
-    "NODE-PORT",
-    "LOAD-BALANCER",
-    "SOURCE-RANGES-FIREWALL",
-    "IPVS-FILTER",
-    "IPVS-OUT-FILTER",
-    // Chains of iptables mode.
-    "EXTERNAL-SERVICES",
-    "NODEPORTS",
-    "PROXY-CANARY",
-  ].map((name) => `KUBE-${name}`),
+// The prefix KUBE- alone does not identify what is kube-proxy's: kubelet uses it for chains, and kube-router for the
+// chains and ipsets of network policies. Source: kube-proxy 1.36, ipvs/cleanup.go, ipvs/ipset.go, iptables/cleanup.go.
+
+/** Returns the names of kube-proxy's ipsets of one family in the output of `ipset save`. */
+function setsIn(saved: string, family: Family): readonly string[] {
+  const names = "CLUSTER-IP|EXTERNAL-IP|LOAD-BALANCER|NODE-PORT|LOOP-BACK|HEALTH-CHECK-NODE-PORT|IPVS-IPS";
+  const pattern = new RegExp(`^create (KUBE-${family === "v6" ? "6-" : ""}(?:${names})\\S*) `, "gm");
+  return Array.from(saved.matchAll(pattern), ([, name = ""]) => name);
+}
+
+/** Chains of both modes, those of iptables mode, and those of a single Service, whose names end in a hash. */
+const kubeProxyChain = new RegExp(
+  `^KUBE-(?:${[
+    "SERVICES|POSTROUTING|MARK-MASQ|FORWARD|PROXY-FIREWALL|NODE-PORT|LOAD-BALANCER|SOURCE-RANGES-FIREWALL",
+    "IPVS-FILTER|IPVS-OUT-FILTER",
+    "EXTERNAL-SERVICES|NODEPORTS|PROXY-CANARY",
+    "(?:SVC|SVL|FW|EXT|SEP)-[A-Z0-9]{16}",
+  ].join("|")})$`,
 );
-
-/** Ipsets of ipvs mode whose elements contain the address and port of virtual servers. */
-const kubeProxyFrontendSets = [
-  "CLUSTER-IP",
-  "EXTERNAL-IP",
-  "EXTERNAL-IP-LOCAL",
-  "LOAD-BALANCER",
-  "NODE-PORT-SCTP-HASH",
-] as const;
-
-const otherSets = [
-  "LOOP-BACK",
-  "LOAD-BALANCER-LOCAL",
-  "LOAD-BALANCER-FW",
-  "LOAD-BALANCER-SOURCE-IP",
-  "LOAD-BALANCER-SOURCE-CIDR",
-  "NODE-PORT-TCP",
-  "NODE-PORT-LOCAL-TCP",
-  "NODE-PORT-UDP",
-  "NODE-PORT-LOCAL-UDP",
-  "NODE-PORT-LOCAL-SCTP-HASH",
-  "HEALTH-CHECK-NODE-PORT",
-  "IPVS-IPS",
-] as const;
-
-/** An ipset of kube-proxy. *Shape:* `CLUSTER-IP` for `KUBE-CLUSTER-IP`. */
-type KubeProxySet = (typeof kubeProxyFrontendSets | typeof otherSets)[number];
-
-/** All ipsets of ipvs mode. */
-const kubeProxySets: readonly KubeProxySet[] = [...kubeProxyFrontendSets, ...otherSets];
-
-/** Returns the name of an ipset, which kube-proxy truncates to 31 characters. */
-function kubeProxySetName(family: Family, set: KubeProxySet): string {
-  return `KUBE-${family === "v6" ? "6-" : ""}${set}`.slice(0, 31);
-}
-
-/** True for a chain of kube-proxy in ipvs or iptables mode. The names of chains for a single Service end in a hash. */
-function isKubeProxyChain(chain: string): boolean {
-  return chains.has(chain) || /^KUBE-(?:SVC|SVL|FW|EXT|SEP)-[A-Z0-9]{16}$/.test(chain);
-}
