@@ -6,7 +6,6 @@ import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import type { IpvsChange } from "./commit/change-writer.ts";
 import { IpvsRuleSet, observeRefused } from "./commit/ipvs-rule-set.ts";
 import { checkKernel, type KernelSettings, setKernel } from "./commit/kernel-support.ts";
 import { removeKubeProxy } from "./commit/kube-proxy.ts";
@@ -122,7 +121,7 @@ const kubeProxyMoves: readonly ProxyAlternative[] = [
 ];
 
 /** The backend that serves Services with IPVS, the load balancer in the kernel. */
-export const ipvsBackend = proxyBackend<IpvsChange>({
+export const ipvsBackend = proxyBackend({
   name: "ipvs",
   proxyMode: "ipvs",
   healthPort: 10_274,
@@ -154,7 +153,7 @@ Everything stays when the program ends: traffic goes on, and the next start chan
   makeProxy,
 });
 
-function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IpvsChange> {
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy {
   const settings = readIpvsSettings(options);
   const names = objectNames(serviceProxyName);
   const runTool = new RunTool();

@@ -15,29 +15,20 @@ import { readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError, type ObjectNames, serverOfReal } from "../render/kernel-objects.ts";
 
-/** A change to the objects and rules of one family. Each sync and repair returns one. */
-export interface IpvsChange extends RuleChange {
-  /** Number of objects that were put, and of those that were deleted. */
-  readonly puts: number;
-  readonly deletes: number;
-}
-
-/** The changes that one sync or repair made. */
-interface MadeChanges {
-  readonly objects: readonly ObjectChange[];
-  /** The interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
-  readonly parts: readonly string[];
-}
-
-/** Describes the changes of one sync or repair for log, metrics and inspection. */
-export function makeIpvsChange(mode: "partial" | "full", { objects, parts }: MadeChanges): IpvsChange {
+/**
+ * Describes the changes of one sync or repair for log, metrics and inspection. `parts` are the interface, ipsets and
+ * rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`.
+ */
+export function makeIpvsChange(
+  mode: "partial" | "full",
+  objects: readonly ObjectChange[],
+  parts: readonly string[] = [],
+): RuleChange {
   const deletes = objects.filter(({ after }) => after === undefined).length;
   const puts = objects.length - deletes;
   return {
     mode: objects.length + parts.length === 0 ? "none" : mode,
     fields: { puts, deletes, parts: parts.length, example: parts[0] ?? objects[0]?.key },
-    puts,
-    deletes,
     differences: () => [
       ...parts.map((part) => ({ summary: `${part}: differs`, missing: [], unwanted: [], fields: { part } })),
       ...listDifferences(objects),

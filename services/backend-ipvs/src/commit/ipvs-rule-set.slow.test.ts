@@ -15,7 +15,10 @@ test("a change writes the lines of its Service only, and a sync without a change
   expect(full).toBeGreaterThan(500);
 
   const added = planOf(42, { sets: { cluster: three, local: [] } });
-  expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "partial", puts: 1, deletes: 0 });
+  expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({
+    mode: "partial",
+    fields: { puts: 1, deletes: 0 },
+  });
   expect(readInputs().slice(full)).toEqual(["-a -t 10.96.0.42:80 -r 10.1.3.9:8080 -m -w 1"]);
 
   expect(await rules.sync(added, new Set(["ns/s42"]), stages)).toMatchObject({ mode: "none" });

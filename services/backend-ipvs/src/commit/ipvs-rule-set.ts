@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import { type AddressSet, type Family, isLinkLocal } from "@kpng/model/address.ts";
@@ -38,8 +38,8 @@ import {
 import { NodePlaces } from "../render/node-places.ts";
 import { frameJumps, renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
-import { ChangeWriter, type IpvsChange, makeIpvsChange } from "./change-writer.ts";
-import { createInterface, hasJump, interfaceLines, NodeFrame, readFrame } from "./node-frame.ts";
+import { ChangeWriter, makeIpvsChange } from "./change-writer.ts";
+import { createInterface, hasJump, interfaceCreation, NodeFrame, readFrame } from "./node-frame.ts";
 
 interface IpvsRuleSetOptions {
   readonly family: Family;
@@ -119,7 +119,7 @@ const servicesPerTurn = 200;
  * reach only local endpoints, because pods that use a load-balancer IP would fail on nodes without an endpoint
  * (docs/design/ipvs.md); an interface name of our own, because Felix would then skip ingress policies.
  */
-export class IpvsRuleSet implements RuleSet<IpvsChange> {
+export class IpvsRuleSet implements RuleSet {
   readonly #options: IpvsRuleSetOptions;
   readonly #frame: NodeFrame;
   readonly #writer: ChangeWriter;
@@ -184,7 +184,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     });
   }
 
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IpvsChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
     this.#plan = plan;
     if (touched === "all" || this.#installed === undefined) {
       await this.#render(plan, "all");
@@ -194,7 +194,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     return await this.#syncTouched(this.#installed, stages);
   }
 
-  async repair(): Promise<IpvsChange> {
+  async repair(): Promise<RuleChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
     await this.#render(this.#plan, new Set());
     return await this.#syncAll(this.#plan);
@@ -261,7 +261,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     }
   }
 
-  async #syncAll({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {
+  async #syncAll({ node }: FamilyPlan, stages?: SyncStages): Promise<RuleChange> {
     const { names, runTool } = this.#options;
     this.#installed = undefined;
     const foreign = new ForeignServers(this.#options.excludedCIDRs);
@@ -272,9 +272,9 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     await this.#finishDraining();
     this.#objects.takeTouched();
     const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
-    const { change, done } = await this.#writeAll(node, read, changes, stages);
+    const { done, parts } = await this.#writeAll(node, read, changes, stages);
     this.#apply(read.objects, done);
-    return change;
+    return makeIpvsChange("full", done, parts);
   }
 
   /**
@@ -289,56 +289,46 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 
   /**
    * Writes all changes to objects, and creates everything that they depend on: the interface, the ipsets and the
-   * constant rules.
+   * constant rules. Returns the changes that are in force, and the parts that were missing or different.
    */
   async #writeAll(
     node: NodePlan,
     read: ReadObjects,
     changes: readonly ObjectChange[],
     stages: SyncStages | undefined,
-  ): Promise<{ readonly change: IpvsChange; readonly done: readonly ObjectChange[] }> {
-    const { names, masqueradeBit } = this.#options;
+  ): Promise<{ readonly done: readonly ObjectChange[]; readonly parts: readonly string[] }> {
+    const { names, masqueradeBit, runTool, print } = this.#options;
     const { family } = this;
     const missing = setRoles.filter((role) => !read.sets.has(role));
-    const {
-      kind: frameKind,
-      frame,
-      batch: frameBatch,
-    } = await this.#frame.compare((isBesideFelix) =>
+    const before: Batch[] = [];
+    if (missing.length > 0) {
+      const lines = missing.map((role) => setCreation(names, family, role));
+      before.push({ command: ["ipset", "-exist", "restore"], lines });
+    }
+    const { kind, frame, batch } = await this.#frame.compare((isBesideFelix) =>
       renderFrame({ names, family, node, masqueradeBit, isBesideFelix }),
     );
     // Rules that are only alike are written again, since any of them may have been replaced, but they are no difference
     // that `--diff` could report.
-    const writesFrame = frameKind === "different" || (frameKind === "alike" && this.#options.print === undefined);
-    const creations: readonly Batch[] = [
-      ...(missing.length === 0
-        ? []
-        : [
-            {
-              command: ["ipset", "-exist", "restore"],
-              lines: missing.map((role) => setCreation(names, family, role)),
-            },
-          ]),
-      ...(writesFrame ? [frameBatch] : []),
-    ];
-    if (!read.isInterfaceUp) await this.#createInterface(stages);
+    const writesFrame = kind === "different" || (kind === "alike" && print === undefined);
+    if (writesFrame) before.push(batch);
+    if (!read.isInterfaceUp) {
+      stages?.committing();
+      if (print === undefined) await createInterface(runTool, names.interfaceName);
+      else print(formatBatches([interfaceCreation(names.interfaceName)]));
+    }
+    const done = await this.#writer.write(changes, { before, installed: read.objects, isAll: true, stages });
+    if (writesFrame && print === undefined) await this.#frame.installed(frame);
     const parts = [
       ...(read.isInterfaceUp ? [] : [`interface ${names.interfaceName}`]),
       ...missing.map((role) => `ipset ${setName(names, family, role)}`),
-      ...(frameKind === "different" ? ["rules"] : []),
+      ...(kind === "different" ? ["rules"] : []),
     ];
-    const done = await this.#writer.write(changes, {
-      before: creations,
-      installed: read.objects,
-      isAll: true,
-      stages,
-    });
-    if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
-    return { change: makeIpvsChange("full", { objects: done, parts }), done };
+    return { done, parts };
   }
 
   /** Updates the touched objects, and deletes drained real servers that have no connections. */
-  async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
+  async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<RuleChange> {
     await this.#finishDraining();
     const touched = this.#objects.takeTouched();
     this.#writer.forget(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
@@ -347,14 +337,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     this.#installed = undefined;
     const done = await this.#writer.write(changes, { installed, isAll: false, stages });
     this.#apply(installed, done);
-    return makeIpvsChange("partial", { objects: done, parts: [] });
-  }
-
-  async #createInterface(stages: SyncStages | undefined): Promise<void> {
-    const { names, runTool, print } = this.#options;
-    stages?.committing();
-    if (print === undefined) return await createInterface(runTool, names.interfaceName);
-    print(formatBatches([{ command: ["ip", "-batch", "-"], lines: interfaceLines(names.interfaceName) }]));
+    return makeIpvsChange("partial", done);
   }
 
   #diff(installed: InstalledObjects, ids: Parameters<typeof diffObjects>[0]): readonly ObjectChange[] {
@@ -431,13 +414,11 @@ function listOf(
   };
 }
 
-interface RefusedObjects {
-  readonly family: Family;
-  readonly refusedCount: number;
-}
-
 /** Registers the metric that counts the objects refused by the kernel. */
-export function observeRefused(registry: Registry, ruleSets: readonly RefusedObjects[]): void {
+export function observeRefused(
+  registry: Registry,
+  ruleSets: readonly Pick<IpvsRuleSet, "family" | "refusedCount">[],
+): void {
   new Gauge({
     name: "kpng_ipvs_refused_objects",
     help: "Addresses and endpoints that the kernel refuses, so that Services are served without them",

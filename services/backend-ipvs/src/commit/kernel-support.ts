@@ -14,28 +14,19 @@ import { BackendIpvsError } from "../render/kernel-objects.ts";
 export async function checkKernel(runTool: RunTool): Promise<void> {
   await runTool.read(["ip", "-o", "link", "show"]);
   const missing: string[] = [];
-  for (const { part, command } of listedParts) {
-    const fault = await faultOfRead(runTool, command);
-    if (fault !== undefined) missing.push(`${part}: ${fault}`);
+  for (const [part, command] of [
+    ["IPVS (module ip_vs)", ["ipvsadm", "-S", "-n"]],
+    ["ipsets (module ip_set)", ["ipset", "-t", "save"]],
+  ] as const) {
+    try {
+      await runTool.read(command);
+    } catch (error) {
+      if (!(error instanceof BackendIpvsError) || error.code === "TOOL_MISSING") throw error;
+      missing.push(`${part}: ${error.message.replace(/^\[\w+\] /, "")}`);
+    }
   }
   if (missing.length > 0) {
     throw new BackendIpvsError("IPVS_UNAVAILABLE", `the node's kernel gives no access to ${missing.join("; ")}`);
-  }
-}
-
-/** The required parts of the kernel, each with a command that fails if it is missing. */
-const listedParts = [
-  { part: "IPVS (module ip_vs)", command: ["ipvsadm", "-S", "-n"] },
-  { part: "ipsets (module ip_set)", command: ["ipset", "-t", "save"] },
-] as const;
-
-async function faultOfRead(runTool: RunTool, command: readonly string[]): Promise<string | undefined> {
-  try {
-    await runTool.read(command);
-    return undefined;
-  } catch (error) {
-    if (!(error instanceof BackendIpvsError) || error.code === "TOOL_MISSING") throw error;
-    return error.message.replace(/^\[\w+\] /, "");
   }
 }
 

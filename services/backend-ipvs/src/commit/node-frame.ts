@@ -166,9 +166,9 @@ export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame
   );
 }
 
-/** Returns the commands for `ip -batch` that create an interface for service addresses. */
-export function interfaceLines(name: string): readonly string[] {
-  return [`link add ${name} type dummy`, `link set ${name} up`];
+/** Returns the run of `ip` that creates an interface for service addresses. */
+export function interfaceCreation(name: string): Batch {
+  return { command: ["ip", "-force", "-batch", "-"], lines: [`link add ${name} type dummy`, `link set ${name} up`] };
 }
 
 /**
@@ -178,13 +178,12 @@ export function interfaceLines(name: string): readonly string[] {
  * Errors: COMMIT_REJECTED, e.g. because the kernel does not support dummy interfaces.
  */
 export async function createInterface(runTool: RunTool, name: string): Promise<void> {
-  const [add = "", up = ""] = interfaceLines(name);
+  const { command, lines } = interfaceCreation(name);
   try {
-    await runTool.write(["ip", "-batch", "-"], [add]);
+    await runTool.write(command, lines);
   } catch (error) {
     if (!(error instanceof Error) || !error.message.includes("File exists")) throw error;
   }
-  await runTool.write(["ip", "-batch", "-"], [up]);
 }
 
 /** Deletes an interface and its addresses, if it exists. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING. */
