@@ -56,7 +56,8 @@ const ranks: Readonly<Record<Frontend["kind"], number>> = {
 export function compareClaimants(a: Claimant, b: Claimant): number {
   return (
     ranks[a.kind] - ranks[b.kind] ||
-    compareNumber(a.createdSeconds ?? Infinity, b.createdSeconds ?? Infinity) ||
+    // Infinity − Infinity is not a number, which counts as equal.
+    (a.createdSeconds ?? Infinity) - (b.createdSeconds ?? Infinity) ||
     compareText(a.uid ?? "", b.uid ?? "") ||
     compareText(a.key, b.key)
   );
@@ -219,8 +220,4 @@ function portsByAddress(ids: Iterable<FrontendId>): ReadonlyMap<string, WholeFro
 
 function isOther(owner: ServiceKey | undefined, key: ServiceKey): boolean {
   return owner !== undefined && owner !== key;
-}
-
-function compareNumber(a: number, b: number): number {
-  return a < b ? -1 : a > b ? 1 : 0;
 }

@@ -3,20 +3,12 @@ import type { ViewNode } from "@kpng/model/node-view.ts";
 import type { NodePlan, PodTraffic } from "./service-plan.ts";
 
 /** How this node's pods are recognized (option `--detect-local-mode`). Source: kube-proxy LocalMode. */
-export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
-
-/** All values of {@link DetectLocalMode}, for the option's parser. */
-export const detectLocalModes: readonly DetectLocalMode[] = [
-  "ClusterCIDR",
-  "NodeCIDR",
-  "BridgeInterface",
-  "InterfaceNamePrefix",
-];
+export const detectLocalModes = ["ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"] as const;
 
 /** Administrator's settings that every service proxy has, for both families. */
 export interface ProxySettings {
   readonly isMasqueradeAll: boolean;
-  readonly detectLocalMode: DetectLocalMode;
+  readonly detectLocalMode: (typeof detectLocalModes)[number];
   /** CIDRs of all pods in the cluster, for ClusterCIDR. As in kube-proxy, the first CIDR of each family is used. */
   readonly clusterCIDRs: readonly string[];
   /** Name of the bridge, for BridgeInterface; not empty in that mode. */
@@ -122,7 +114,7 @@ export function resolveNodePortAddresses(
   { local, ofNode }: NodeAddresses,
 ): NodePortAddresses {
   if (rule.kind === "primary" && ofNode === undefined) return { kind: "listed", addresses: [] };
-  const cidrs = cidrsOf(rule, family, ofNode ?? []);
+  const cidrs = cidrsOf(rule, family, nodeAddress({ addresses: ofNode ?? [] }, family));
   if (cidrs.length === 0 || cidrs.some((cidr) => cidr.endsWith("/0"))) return { kind: "all" };
   return { kind: "listed", addresses: local[family].filter((address) => cidrs.some((cidr) => isIn(address, cidr))) };
 }
@@ -135,11 +127,9 @@ export function selectsAddress(address: string, chosen: NodePortAddresses, local
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
 }
 
-function cidrsOf(rule: NodePortAddressRule, family: Family, ofNode: readonly string[]): readonly string[] {
+function cidrsOf(rule: NodePortAddressRule, family: Family, primary: string | undefined): readonly string[] {
   if (rule.kind === "cidrs") return rule.cidrs.filter((cidr) => cidr.includes(":") === (family === "v6"));
-  const first = ofNode.map(parseAddress).find((parsed) => parsed?.family === family);
-  if (first === undefined || isLoopback(first.address)) return [];
-  return [`${first.address}/${family === "v4" ? 32 : 128}`];
+  return primary === undefined || isLoopback(primary) ? [] : [`${primary}/${family === "v4" ? 32 : 128}`];
 }
 
 /** True for 127.0.0.0/8 and ::1. The address must be canonical. */

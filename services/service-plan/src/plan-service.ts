@@ -227,9 +227,8 @@ function hairpinAddresses(
 ): readonly string[] {
   const isUnmasqueraded = ({ kind, routes: { pod } }: Pick<Frontend, "kind" | "routes">): boolean =>
     kind !== "clusterIP" && pod.kind === "balance" && !pod.isMasqueraded;
-  const hasUnmasqueraded =
-    ports.some(({ frontends }) => frontends.some(isUnmasqueraded)) || whole?.frontends.some(isUnmasqueraded) === true;
-  const includesForeign = podTraffic !== undefined && hasUnmasqueraded;
+  const balanced = whole === undefined ? ports : [...ports, whole];
+  const includesForeign = podTraffic !== undefined && balanced.some(({ frontends }) => frontends.some(isUnmasqueraded));
   const addresses = new Set<string>();
   for (const { isOnNode, use, addresses: own } of endpoints) {
     const address = own[family][0];
@@ -334,11 +333,14 @@ export function answeringEndpoints(
 ): readonly EndpointAddress[] {
   const servicePort = view?.service.ports.find((one) => one.protocol === protocol && one.port === port);
   if (view === undefined || servicePort === undefined || protocol !== "UDP") return [];
+  return makeEndpointSets(answering(view), servicePort, family).cluster;
+}
+
+function answering({ endpoints }: Pick<ServiceView, "endpoints">): readonly ViewEndpoint[] {
   // An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it also keeps its flows.
-  const answering = view.endpoints
+  return endpoints
     .filter(({ conditions }) => conditions.serving || conditions.ready)
     .map((endpoint) => ({ ...endpoint, use: { cluster: true, local: false } }));
-  return makeEndpointSets(answering, servicePort, family).cluster;
 }
 
 /**
@@ -349,10 +351,7 @@ export function answeringAddresses(
   view: Pick<ServiceView, "endpoints"> | undefined,
   family: Family,
 ): readonly string[] {
-  const answering = (view?.endpoints ?? [])
-    .filter(({ conditions }) => conditions.serving || conditions.ready)
-    .map((endpoint) => ({ ...endpoint, use: { cluster: true, local: false } }));
-  return makeWholeSets(answering, family).cluster.map(({ address }) => address);
+  return view === undefined ? [] : makeWholeSets(answering(view), family).cluster.map(({ address }) => address);
 }
 
 /**
