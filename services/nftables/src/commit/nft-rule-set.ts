@@ -167,12 +167,10 @@ function formatRules(family: Family, elements: ServiceElements, services: readon
       addOwner(name, service);
     }
   }
-  return [...owners].sort(compareFirst).flatMap(([what, names]) => {
-    const rules = chains.get(what)?.map((rule) => `${what} ${rule}`) ?? [what];
-    return rules.map((rule) => `${rule} # ${[...names].join(", ")}`);
-  });
-}
-
-function compareFirst([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number {
-  return compareText(a, b);
+  return [...owners]
+    .sort(([a], [b]) => compareText(a, b))
+    .flatMap(([what, names]) => {
+      const rules = chains.get(what)?.map((rule) => `${what} ${rule}`) ?? [what];
+      return rules.map((rule) => `${rule} # ${[...names].join(", ")}`);
+    });
 }

@@ -13,17 +13,8 @@ import {
 } from "../read/read-table.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { type Frame, natHook, pickChainAddition, renderFrame } from "../render/skeleton.ts";
-import {
-  countOfPick,
-  divideSteps,
-  fillElements,
-  planChange,
-  planInstall,
-  putAll,
-  renderPicks,
-  type TablePlan,
-} from "./plan-table.ts";
+import { type Frame, isStickyPick, natHook, pickChainAddition, renderFrame, renderPicks } from "../render/skeleton.ts";
+import { divideSteps, fillElements, planChange, planInstall, putAll, type TablePlan } from "./plan-table.ts";
 import { applyNft } from "./run-nft.ts";
 
 /** Settings of the tables of one instance, one for each family. */
@@ -254,12 +245,11 @@ export class NftTable {
 
   /** Makes the changes of a plan. Packets do not use the table yet if `isUnused`. */
   async #write({ picks, additions, elements, last }: TablePlan, isUnused: boolean): Promise<void> {
-    const isSticky = (name: string): boolean => name.startsWith("sticky_");
-    const commands = `${renderPicks(this.#id, [...picks].filter(isSticky))}${additions}`;
+    const commands = `${renderPicks(this.#id, [...picks].filter(isStickyPick))}${additions}`;
     if (commands !== "") await applyNft(commands);
     // nft cannot add the other pick chains.
-    const plain = [...picks].filter((name) => !isSticky(name));
-    const chains = plain.map((name) => pickChainAddition(this.#id.family, countOfPick(name) ?? 0));
+    const plain = [...picks].filter((name) => !isStickyPick(name));
+    const chains = plain.map((name) => pickChainAddition(this.#id.family, name));
     await this.#send([...chains, ...elements], isUnused);
     if (last !== "") await applyLast(last);
     this.#elements.chains.committed();

@@ -3,11 +3,11 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { frontendMaps, sharedSets, unpackSet } from "../layout/elements.ts";
-import { type BatchStep, type ElementChange, splitElements, stepBytes, type TableId } from "../netlink/transaction.ts";
+import { type BatchStep, type ElementChange, splitElements, stepBytes } from "../netlink/transaction.ts";
 import { type InstalledElements, idsOfSlots, type PresentTable, slotsById } from "../read/read-table.ts";
 import type { ElementTable, SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { type Frame, pickChain, renderPickChain, renderStickyPickChain } from "../render/skeleton.ts";
+import { countOfPick, type Frame, isStickyPick, pickChain } from "../render/skeleton.ts";
 
 /** Changes that a sync makes, in this order, in addition to the rules that do not depend on Services. */
 export interface TablePlan {
@@ -123,7 +123,7 @@ export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promi
  */
 function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);
-  if (count !== undefined && !name.startsWith("sticky_")) table.put("picks", numberBytes(count), name);
+  if (count !== undefined && !isStickyPick(name)) table.put("picks", numberBytes(count), name);
 }
 
 /**
@@ -143,20 +143,6 @@ function neededPicks(table: ElementTable): readonly string[] {
     }
   }
   return [...needed];
-}
-
-/** Returns the commands for the pick chains with these names. */
-export function renderPicks({ family, name: table }: TableId, names: Iterable<string>): string {
-  return Array.from(names, (name) => {
-    const render = name.startsWith("sticky_") ? renderStickyPickChain : renderPickChain;
-    return render(family, table, countOfPick(name) ?? 0);
-  }).join("");
-}
-
-/** Returns the number of endpoints among which the pick chain with this name chooses; undefined for other chains. */
-export function countOfPick(name: string): number | undefined {
-  const count = /^(?:sticky_)?pick_(\d+)$/.exec(name)?.[1];
-  return count === undefined ? undefined : Number(count);
 }
 
 /**

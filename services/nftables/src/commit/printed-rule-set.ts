@@ -4,10 +4,10 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { differentChains, readOwnObjects, readTable } from "../read/read-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { renderFrame } from "../render/skeleton.ts";
+import { renderFrame, renderPicks } from "../render/skeleton.ts";
 import { formatTransaction, makeNftChange } from "./nft-rule-set.ts";
 import type { NftTableOptions } from "./nft-table.ts";
-import { fillElements, planChange, planInstall, renderPicks, type TablePlan } from "./plan-table.ts";
+import { fillElements, planChange, planInstall, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 interface PrintedRuleSetOptions extends NftTableOptions {

@@ -101,16 +101,16 @@ export function pickChain(count: number): string {
 }
 
 /**
- * Returns the chain that picks one of `count` endpoints of the set whose id is in the packet's priority, as a step of a
+ * Returns the chain that picks one of several endpoints of the set whose id is in the packet's priority, as a step of a
  * transaction.
  */
-export function pickChainAddition(family: Family, count: number): ChainAddition {
+export function pickChainAddition(family: Family, name: string): ChainAddition {
   return {
     kind: "chain",
-    chain: pickChain(count),
+    chain: name,
     rules: [
       (writer) => writeMaskRule(writer, packed.idMask),
-      (writer) => writePickRule(writer, family, count, "slots"),
+      (writer) => writePickRule(writer, family, countOfPick(name) ?? 0, "slots"),
       // A concurrent transaction may have removed the slot after this packet read the count, or may be replacing it.
       // Slot 0 is the last one to be removed, so the second attempt finds it.
       (writer) => writePickRule(writer, family, 1, "slots"),
@@ -123,24 +123,35 @@ export function stickyPickChain(count: number): string {
   return `sticky_pick_${count}`;
 }
 
-/**
- * Renders the chain that replaces the set id in the packet's priority with the id of one of the set's `count`
- * endpoints.
- */
-export function renderStickyPickChain(family: Family, table: string, count: number): string {
-  const pick = (modulus: number): string =>
-    `meta priority set meta priority . numgen random mod ${modulus} map @sticky_slots`;
-  const rules = [pick(count), `meta priority < ${firstEndpointId} ${pick(1)}`];
-  return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
+/** Returns the number of endpoints among which the pick chain with this name chooses; undefined for other chains. */
+export function countOfPick(name: string): number | undefined {
+  const count = /^(?:sticky_)?pick_(\d+)$/.exec(name)?.[1];
+  return count === undefined ? undefined : Number(count);
 }
 
-/** Renders the chain of {@link pickChainAddition} as nft commands, for `PrintedRuleSet`. */
-export function renderPickChain(family: Family, table: string, count: number): string {
+/**
+ * Renders pick chains as nft commands. A chain for affinity replaces the set id in the packet's priority with the id of
+ * an endpoint. The others are printed only; {@link pickChainAddition} installs them.
+ */
+export function renderPicks({ family, name: table }: TableId, names: Iterable<string>): string {
   const ip = ipOf(family);
-  const pick = (modulus: number): string =>
-    `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority . numgen random mod ${modulus} map @slots`;
-  const rules = [`meta priority set meta priority and ${packed.idMask}`, pick(count), pick(1)];
-  return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
+  const chains = Array.from(names, (name): Chain => {
+    const slot = (modulus: number): string => `meta priority . numgen random mod ${modulus}`;
+    const dnat = (modulus: number): string =>
+      `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to ${slot(modulus)} map @slots`;
+    const sticky = (modulus: number): string => `meta priority set ${slot(modulus)} map @sticky_slots`;
+    const count = countOfPick(name) ?? 0;
+    const rules = isStickyPick(name)
+      ? [sticky(count), `meta priority < ${firstEndpointId} ${sticky(1)}`]
+      : [`meta priority set meta priority and ${packed.idMask}`, dnat(count), dnat(1)];
+    return { name, rules };
+  });
+  return lines(renderChains(ip, table, chains));
+}
+
+/** Whether a pick chain is one for affinity. */
+export function isStickyPick(name: string): boolean {
+  return name.startsWith("sticky_");
 }
 
 /**

@@ -6,7 +6,7 @@ import { NftTable, type TableChange } from "../commit/nft-table.ts";
 import { NetlinkSocket } from "../netlink/netlink-socket.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { readOwnObjects } from "../read/read-table.ts";
-import { ipOf, renderPickChain } from "../render/skeleton.ts";
+import { ipOf, renderPicks } from "../render/skeleton.ts";
 import { ChangingPlan } from "./plans.ts";
 
 // Changes a table in the network namespace of this process, and fails if a step does not do what it must:
@@ -86,7 +86,7 @@ assert.deepEqual(
 );
 assert.match(installed[0] ?? "", commented);
 // A packet whose slot has just gone gets slot 0, also with the rules that --dry-run prints.
-for (const rules of [nft("list", "chain", ip, "kpng", "pick_3"), renderPickChain(family, "kpng", 3)]) {
+for (const rules of [nft("list", "chain", ip, "kpng", "pick_3"), renderPicks({ family, name: "kpng" }, ["pick_3"])]) {
   assert.match(rules, /mod 3 map @slots.*mod 1 map @slots/s);
 }
 // 2 × 3 endpoints of web, and the port of sticky without affinity.
