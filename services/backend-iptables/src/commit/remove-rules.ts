@@ -1,7 +1,7 @@
 import { saysUnsupported } from "@kpng/backend-kit/exec/iptables-messages.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
-import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { diffChains, diffJumps, transactionText } from "../diff/diff-chains.ts";
 import { findInstalledRules, readRules } from "../read/installed-rules.ts";
@@ -63,31 +63,27 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
  */
 async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();
-  const openTools: Tools[] = [];
-  let noTool: unknown;
-  for (const family of families) {
+  const found: Tools[] = [];
+  for (const family of nodeFamilies()) {
+    let noTool: unknown;
     for (const variant of ["auto", "nft", "legacy"] as const) {
-      const tools = await findTools(family, variant, runTool).catch((error: unknown) => ({ missing: error }));
-      if ("missing" in tools) {
-        const { missing } = tools;
-        log.debug("no iptables of this variant", { family, variant, reason: reasonOf(missing) });
-        if (family === "v4") noTool ??= missing;
-        continue;
-      }
-      if (openTools.some((other) => other.family === family && other.variant === tools.variant)) continue;
-      openTools.push(tools);
-      const text = await failures.attempt(async () => {
-        try {
-          return await readRules(tools, runTool);
-        } catch (error) {
-          if (variant === "auto" || !saysUnsupported(reasonOf(error))) throw error;
-          log.debug("the kernel lacks this variant of iptables", { family, variant, reason: reasonOf(error) });
-          return undefined;
-        }
+      const skip = (error: unknown): void =>
+        log.debug("no rules of this variant of iptables", { family, variant, reason: reasonOf(error) });
+      const tools = await findTools(family, variant, runTool).catch((error: unknown) => {
+        noTool ??= error;
+        skip(error);
       });
+      if (tools === undefined) continue;
+      if (found.some((other) => other.family === family && other.variant === tools.variant)) continue;
+      found.push(tools);
+      const reading = readRules(tools, runTool).catch((error: unknown) => {
+        if (variant === "auto" || !saysUnsupported(reasonOf(error))) throw error;
+        skip(error);
+      });
+      const text = await failures.attempt(() => reading);
       if (text !== undefined) saved.set(tools, text);
     }
+    if (family === "v4" && found.length === 0) failures.add(noTool);
   }
-  if (!openTools.some(({ family }) => family === "v4")) failures.add(noTool);
   return saved;
 }

@@ -1,6 +1,6 @@
-import { existsSync } from "node:fs";
 import { describeEnd, runProgram, toolEnvironment } from "@kpng/backend-kit/exec/run-program.ts";
-import { type Family, families } from "@kpng/model/address.ts";
+import { nodeFamilies } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import type { Family } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { CodedError } from "@kpng/process/process-error.ts";
 
@@ -78,19 +78,8 @@ export interface Tools {
 /** The oldest version that supports `--random-fully` and whose iptables-restore waits for the lock. */
 const minVersion = [1, 6, 2] as const;
 
-/**
- * Looks for the tools of one family and checks their version.
- *
- * In the result, `missing` is the reason why this machine cannot have rules for the family (IPv6 is disabled).
- *
- * Errors: IPTABLES_MISSING.
- */
-export async function findTools(
-  family: Family,
-  desired: Variant | "auto",
-  run: RunTool,
-): Promise<Tools | { readonly missing: string }> {
-  if (family === "v6" && !existsSync("/proc/net/if_inet6")) return { missing: "IPv6 is disabled in the kernel" };
+/** Looks for the tools of one family and checks their version. Errors: IPTABLES_MISSING. */
+export async function findTools(family: Family, desired: Variant | "auto", run: RunTool): Promise<Tools> {
   const base = family === "v4" ? "iptables" : "ip6tables";
   const name = desired === "auto" ? base : `${base}-${desired}`;
   const { exitCode, stdout, stderr } = await run([name, "--version"]);
@@ -209,15 +198,14 @@ export async function openTools(variant: Variant | "auto", run: RunTool, log: Lo
   const opened: Tools[] = [];
   const { variant: chosen, reason } =
     variant === "auto" ? await detectVariant(run) : { variant, reason: "--iptables-variant" };
-  for (const family of families) {
-    const tools = await findTools(family, chosen, run).catch((error: unknown) => {
-      if (family === "v4") throw error;
-      return { missing: reasonOf(error) };
-    });
-    if ("missing" in tools) log.info("no Services are served in this IP family", { family, reason: tools.missing });
-    else {
+  for (const family of nodeFamilies()) {
+    try {
+      const tools = await findTools(family, chosen, run);
       log.info("iptables found", { family, version: tools.version, variant: tools.variant, reason });
       opened.push(tools);
+    } catch (error) {
+      if (family === "v4") throw error;
+      log.info("no Services are served in this IP family", { family, reason: reasonOf(error) });
     }
   }
   return opened;

@@ -56,7 +56,6 @@ export async function kernelRules(laboratory: Laboratory, name: string, variant:
     return end;
   };
   const tools = await findTools("v4", variant, run);
-  if ("missing" in tools) throw new Error(tools.missing);
   const restored: string[] = [];
   const kernel: Kernel = {
     read: (take) => scanRules(tools, run, take),
