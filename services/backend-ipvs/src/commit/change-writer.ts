@@ -1,7 +1,6 @@
 import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import {
   type Batch,
@@ -10,7 +9,7 @@ import {
   makeBatches,
   type ObjectChange,
 } from "../diff/diff-objects.ts";
-import type { ObjectId } from "../diff/service-objects.ts";
+import type { ObjectId, ServiceObjects } from "../diff/service-objects.ts";
 import { readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError, type ObjectNames, serverOfReal } from "../render/kernel-objects.ts";
@@ -50,8 +49,8 @@ interface ChangeWriterOptions {
   readonly names: ObjectNames;
   readonly runTool: RunTool;
   readonly log: Log;
-  /** Returns the Services that need an object for which `isOf` returns true, for the log. */
-  readonly ownersOf: (isOf: (...id: ObjectId) => boolean) => readonly ServiceKey[];
+  /** {@link ServiceObjects.ownersOf}, for the log. */
+  readonly ownersOf: ServiceObjects["ownersOf"];
   /** If it is set, it receives the batches instead of the kernel. */
   readonly print?: ((text: string) => void) | undefined;
 }

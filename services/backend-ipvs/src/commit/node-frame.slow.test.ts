@@ -5,7 +5,7 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
 import { RunTool } from "../read/run-tool.ts";
 import { objectNames } from "../render/kernel-objects.ts";
-import { frameText, renderFrame } from "../render/render-frame.ts";
+import { frameLines, renderFrame } from "../render/render-frame.ts";
 import { useTools } from "../testing/use-tools.ts";
 import { NodeFrame } from "./node-frame.ts";
 
@@ -14,7 +14,9 @@ test("rules that another program flushes between the installation and its readin
   useTools({ "iptables-save": `cat ${saved}` });
   const names = objectNames("");
   const render = () => renderFrame({ names, family: "v4", node: nodePlan(), masqueradeBit: 14, isBesideFelix: false });
-  const rules = frameText(render(), () => false, 0).replaceAll(/^-I (\S+)(?: \d+)? /gm, "-A $1 ");
+  const rules = frameLines(render(), () => false, 0)
+    .join("\n")
+    .replaceAll(/^-I (\S+)(?: \d+)? /gm, "-A $1 ");
   const frame = new NodeFrame({ family: "v4", names, runTool: new RunTool() });
   writeFileSync(saved, rules.replaceAll(/^-A KPNGIPVS-INPUT .*\n/gm, ""));
   await frame.installed(render());

@@ -4,7 +4,7 @@ import type { Batch } from "../diff/diff-objects.ts";
 import { parseLink } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { BackendIpvsError, type ObjectNames, sharedInterface } from "../render/kernel-objects.ts";
-import { digestComment, type Frame, type FrameJump, frameText } from "../render/render-frame.ts";
+import { digestComment, type Frame, type FrameJump, frameLines } from "../render/render-frame.ts";
 
 interface NodeFrameOptions {
   readonly family: Family;
@@ -51,9 +51,9 @@ export class NodeFrame {
       throw new BackendIpvsError("POLICY_BYPASS", `${reason}: serve these Services with kpng-nft or kpng-iptables`);
     }
     const frame = render(isBesideFelix);
-    const text = frameText(frame, (jump) => hasJump(installed, jump), installed.felixRule);
+    const lines = frameLines(frame, (jump) => hasJump(installed, jump), installed.felixRule);
     const command = [iptablesTool(this.#options.family, "restore"), "--noflush", "--wait", "5"];
-    return { kind: this.#kindOf(installed, frame), frame, batch: { command, lines: text.trimEnd().split("\n") } };
+    return { kind: this.#kindOf(installed, frame), frame, batch: { command, lines } };
   }
 
   #kindOf(installed: InstalledFrame, frame: Frame): FrameComparison["kind"] {

@@ -56,7 +56,8 @@ export async function readObjects(
   const sets = parseSets(withoutDottedIPv6(saved), names, family);
   const isOurs = (server: ServerId): boolean => isRecorded(server, sets, family) || isRecognized(server);
   const objects = new Map<ObjectKind, Map<string, string>>(sets);
-  objects.set("address", parseAddresses(withoutDottedIPv6(addresses), names));
+  const ours = addressesOn(withoutDottedIPv6(addresses), names.interfaceName);
+  objects.set("address", new Map(Array.from(ours, (address) => [address, ""])));
   for (const [kind, ofKind] of parseServers(withoutDottedIPv6(savedServers), isOurs)) objects.set(kind, ofKind);
   return {
     objects,
@@ -108,17 +109,13 @@ export function parseSets(text: string, names: ObjectNames, family: Family): Map
   return sets;
 }
 
-/** Parses the output of `ip -o address show`. Returns the addresses of our interface except link-local ones. */
-export function parseAddresses(text: string, { interfaceName }: ObjectNames): Map<string, string> {
-  return new Map([...addressesOn(text, interfaceName)].map((address) => [address, ""]));
-}
-
 /** Returns the addresses of an interface in the output of `ip -o address show`, except link-local ones. */
 export function addressesOn(text: string, interfaceName: string): ReadonlySet<string> {
-  const ourAddresses = parseLinkAddresses(text).filter(
-    ([link, address]) => link === interfaceName && !isLinkLocal(address),
+  return new Set(
+    parseLinkAddresses(text).flatMap(([link, address]) =>
+      link === interfaceName && !isLinkLocal(address) ? [address] : [],
+    ),
   );
-  return new Set(ourAddresses.map(([, address]) => address));
 }
 
 /**

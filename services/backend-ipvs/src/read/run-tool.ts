@@ -35,18 +35,15 @@ export class RunTool {
   }
 
   async #run(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
-    const end = await this.#end(command, stdin);
+    const end = await runProgram(command, { timeoutMs, stdin, env: toolEnvironment() });
+    if (end.kind === "not-started") {
+      throw new BackendIpvsError("TOOL_MISSING", `${command[0]} cannot be started`, { cause: end.cause });
+    }
     // `ipvsadm -R` continues after an error and exits with status 0.
     const isFailed = command[0] === "ipvsadm" && end.stderr.trim() !== "";
     if (end.kind === "exited" && end.exitCode === 0 && !isFailed) return end.stdout;
     const count = stdin === "" ? "" : ` for ${stdin.split("\n").length - 1} lines`;
     const said = end.stderr.trim() || "no message";
     throw new BackendIpvsError(code, `${command.join(" ")} failed${count} (${describeEnd(end, timeoutMs)}): ${said}`);
-  }
-
-  async #end(command: readonly string[], stdin: string) {
-    const end = await runProgram(command, { timeoutMs, stdin, env: toolEnvironment() });
-    if (end.kind !== "not-started") return end;
-    throw new BackendIpvsError("TOOL_MISSING", `${command[0]} cannot be started`, { cause: end.cause });
   }
 }

@@ -2,7 +2,7 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
 import { hasJump, looksLike, parseFrame } from "../commit/node-frame.ts";
 import { objectNames } from "./kernel-objects.ts";
-import { type Frame, frameText, renderFrame } from "./render-frame.ts";
+import { type Frame, frameLines, renderFrame } from "./render-frame.ts";
 
 const names = objectNames("");
 const frameOf = (node = nodePlan(), isBesideFelix = false): Frame =>
@@ -28,7 +28,12 @@ function shortRules(frame: Frame): readonly string[] {
 test("rules that iptables-save prints are recognized by record, jumps and number", () => {
   const frame = frameOf();
   // iptables-save prints rules in the form in which they were given, -I as -A.
-  const printed = parseFrame(frameText(frame, () => false, 0).replaceAll(/^-I (\S+)(?: \d+)? /gm, "-A $1 "), names);
+  const printed = parseFrame(
+    frameLines(frame, () => false, 0)
+      .join("\n")
+      .replaceAll(/^-I (\S+)(?: \d+)? /gm, "-A $1 "),
+    names,
+  );
   expect(looksLike(printed, frame)).toBe(true);
   expect(frame.jumps.every((jump) => hasJump(printed, jump))).toBe(true);
   expect(looksLike({ rules: printed.rules.slice(1) }, frame)).toBe(false);

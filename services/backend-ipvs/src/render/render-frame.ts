@@ -179,10 +179,14 @@ export function digestComment({ digest }: Pick<Frame, "digest">): string {
  * there Felix records the origin of a packet, which it needs to apply network policies after IPVS, so packets that our
  * rules accepted first would escape the policies.
  */
-export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean, felixRule: number): string {
+export function frameLines(
+  frame: Frame,
+  isPresent: (jump: FrameJump) => boolean,
+  felixRule: number,
+): readonly string[] {
   const record = `-m comment --comment "${digestComment(frame)}"`;
   const last = frame.chains.at(-1);
-  const blocks = frameTables.map((table) => {
+  return frameTables.flatMap((table) => {
     const chains = frame.chains.filter((one) => one.table === table);
     const missing = frame.jumps.filter((jump) => jump.table === table && !isPresent(jump));
     return [
@@ -199,5 +203,4 @@ export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean,
       "COMMIT",
     ];
   });
-  return `${blocks.flat().join("\n")}\n`;
 }
