@@ -1,7 +1,6 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
-import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { frontendMaps, sharedSets, unpackSet } from "../layout/elements.ts";
 import { type BatchStep, type ElementChange, splitElements, stepBytes } from "../netlink/transaction.ts";
 import { type InstalledElements, idsOfSlots, type PresentTable, slotsById } from "../read/read-table.ts";
@@ -83,31 +82,23 @@ export async function fillElements(
   plan: FamilyPlan,
   installed: InstalledElements,
 ): Promise<void> {
-  const slots = { slots: slotsById(installed.slots), sticky_slots: slotsById(installed.sticky_slots) };
-  const services: ServicePlan[] = [];
-  const hasSets = installed.slots.size + installed.sticky_slots.size > 0;
-  let count = 0;
-  for (const key of plan.keys()) {
-    const service = plan.service(key);
-    if (service === undefined) continue;
-    if (hasSets) {
-      elements.adopt(service, (set, element) => installed[set].get(element), slots);
-      services.push(service);
-      // If there are no ids to keep, a plan can be put immediately and need not stay in memory until all plans are
-      // known.
-    } else elements.put(key, service);
-    if (++count % servicesPerTurn === 0) await nextTurn();
+  if (installed.slots.size + installed.sticky_slots.size > 0) {
+    const slots = { slots: slotsById(installed.slots), sticky_slots: slotsById(installed.sticky_slots) };
+    let count = 0;
+    for (const key of plan.keys()) {
+      const service = plan.service(key);
+      if (service !== undefined) elements.adopt(service, (set, element) => installed[set].get(element), slots);
+      if (++count % servicesPerTurn === 0) await nextTurn();
+    }
+    elements.avoidIds(idsOfSlots(installed.slots).union(idsOfSlots(installed.sticky_slots)));
   }
-  if (hasSets) elements.avoidIds(idsOfSlots(installed.slots).union(idsOfSlots(installed.sticky_slots)));
-  for (const service of services) {
-    elements.put(service.key, service);
-    if (++count % servicesPerTurn === 0) await nextTurn();
-  }
+  // Plans are made again: all of them together would take much memory.
+  await putAll(elements, plan);
   // Count 0 means a set with affinity (see `packSet`).
   elements.table.put("picks", numberBytes(0), "sticky");
 }
 
-/** Puts all Services of a plan into `elements`, which still contain the Services of an earlier plan. */
+/** Puts all Services of a plan into `elements`, which may contain the Services of an earlier plan. */
 export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promise<void> {
   const keys = new Set(plan.keys());
   let count = 0;

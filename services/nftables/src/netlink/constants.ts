@@ -1,8 +1,14 @@
-/**
- * Netlink flags. This file contains the message types, attributes and values of nftables messages. Source:
- * linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
- */
-export const flags = { request: 0x1, ack: 0x4, dump: 0x300, create: 0x400, append: 0x800 } as const;
+// Constants of nftables messages. Source: linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
+
+/** NLM_F_*. */
+export const flags = {
+  request: 0x1,
+  ack: 0x4,
+  dumpInterrupted: 0x10,
+  dump: 0x300,
+  create: 0x400,
+  append: 0x800,
+} as const;
 
 /** Message types that all netlink and netfilter subsystems share. */
 export const messageType = { error: 2, done: 3, batchBegin: 16, batchEnd: 17 } as const;
@@ -26,26 +32,24 @@ export const nftables = {
   getGeneration: (nftablesSubsystem << 8) | 16,
 } as const;
 
-/** NFNL_BATCH_GENID. */
-export const batchGenerationId = 1;
-
-/** NFTA_GEN_ID. */
-export const generationId = 1;
-
-/** NFTA_SET_ELEM_LIST_*. */
-export const elementList = { table: 1, set: 2, elements: 3 } as const;
-
-/** NFTA_LIST_ELEM. */
-export const listItem = 1;
-
-/** NFTA_SET_ELEM_*. */
-export const element = { key: 1, data: 2, userData: 6 } as const;
-
-/** NFTA_DATA_*. */
-export const data = { value: 1, verdict: 2 } as const;
-
-/** NFTA_VERDICT_*. */
-export const verdict = { code: 1, chain: 2 } as const;
+/** Types of attributes: NFTA_TABLE_* and so on; `list` is NFTA_LIST_*. */
+export const attribute = {
+  batch: { generation: 1 },
+  generation: { id: 1 },
+  table: { name: 1, flags: 2 },
+  chain: { table: 1, name: 3, hook: 4, policy: 5, type: 7 },
+  hook: { number: 1, priority: 2 },
+  rule: { table: 1, chain: 2, expressions: 4 },
+  expression: { name: 1, data: 2 },
+  set: { table: 1, name: 2, flags: 3 },
+  /** NFTA_SET_ELEM_LIST_*. */
+  elementList: { table: 1, set: 2, elements: 3 },
+  /** NFTA_SET_ELEM_*. */
+  element: { key: 1, data: 2, userData: 6 },
+  list: { item: 1 },
+  data: { value: 1, verdict: 2 },
+  verdict: { code: 1, chain: 2 },
+} as const;
 
 /** NFT_JUMP and NFT_GOTO: negative numbers, as unsigned 32-bit integers. */
 export const verdictCode = { jump: 0xffff_fffd, goto: 0xffff_fffc } as const;
@@ -53,35 +57,17 @@ export const verdictCode = { jump: 0xffff_fffd, goto: 0xffff_fffc } as const;
 /** NFTNL_UDATA_SET_ELEM_COMMENT: type of the user data record that nft shows as the comment of an element. */
 export const commentRecord = 0;
 
-/** NFTA_TABLE_*. */
-export const table = { name: 1, flags: 2 } as const;
-
 /** NFT_TABLE_F_DORMANT. */
 export const dormantFlag = 1;
 
-/** NFTA_SET_*. */
-export const set = { table: 1, name: 2, flags: 3 } as const;
-
 /** NFT_SET_MAP. */
 export const mapFlag = 8;
-
-/** NFTA_CHAIN_*. */
-export const chain = { table: 1, name: 3, hook: 4, policy: 5, type: 7 } as const;
-
-/** NFTA_HOOK_*. */
-export const hook = { number: 1, priority: 2 } as const;
 
 /** Names of the hooks of tables ip and ip6, by number (NF_INET_*). */
 export const hookNames = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 
 /** NF_ACCEPT. */
 export const acceptPolicy = 1;
-
-/** NFTA_RULE_*. */
-export const rule = { table: 1, chain: 2, expressions: 4 } as const;
-
-/** NFTA_EXPR_*. */
-export const expression = { name: 1, data: 2 } as const;
 
 /** NFT_META_PRIORITY. */
 export const metaPriority = 2;

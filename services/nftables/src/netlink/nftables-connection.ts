@@ -2,7 +2,7 @@ import { constants } from "node:os";
 import { getSystemErrorName, isDeepStrictEqual } from "node:util";
 import { getOrMake } from "@kpng/model/collections.ts";
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
-import { elementList, flags, generationId, messageType, nftables, rule as ruleAttribute } from "./constants.ts";
+import { attribute, flags, messageType, nftables } from "./constants.ts";
 import { forEachAttribute, NetlinkWriter, nfnetlinkHeaderBytes, readMessages } from "./messages.ts";
 import { BackendNftError, NetlinkSocket } from "./netlink-socket.ts";
 import { readChain, readElementList, readRule, readSet, readTable, type TableObjects } from "./read-objects.ts";
@@ -60,11 +60,6 @@ export class RulesetChanges {
 
 /** Size in bytes from which a transaction is sent on another thread, so that it does not block the event loop. */
 const offThreadBytes = 64 * 1024;
-
-/**
- * NLM_F_DUMP_INTR: a table of this network namespace, ours or another, changed while the kernel was sending the list.
- */
-const dumpInterrupted = 0x10;
 
 /** ERESTART, which Node.js does not name: the ruleset no longer has the generation that the batch names. */
 const errnoRestart = -85;
@@ -132,8 +127,8 @@ export class NftablesConnection {
    */
   readElements(table: TableId, set: string): Promise<Map<ElementBytes, ElementValue>> {
     const request = (writer: NetlinkWriter): void => {
-      writer.text(elementList.table, table.name);
-      writer.text(elementList.set, set);
+      writer.text(attribute.elementList.table, table.name);
+      writer.text(attribute.elementList.set, set);
     };
     const begin = () => new Map<ElementBytes, ElementValue>();
     return this.#dump(table, `set ${set}`, nftables.getElement, request, begin, (bytes, result) =>
@@ -147,7 +142,7 @@ export class NftablesConnection {
    * Errors: READ_FAILED, e.g. if the rules changed during each attempt.
    */
   async readChains(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
-    const request = (writer: NetlinkWriter): void => writer.text(ruleAttribute.table, table.name);
+    const request = (writer: NetlinkWriter): void => writer.text(attribute.rule.table, table.name);
     const rules = new Map<string, string[]>();
     for (const { chain, text } of await this.#list(table, "its rules", nftables.getRule, readRule, request)) {
       getOrMake(rules, chain, () => []).push(text);
@@ -229,7 +224,7 @@ export class NftablesConnection {
     for (const message of answer === undefined ? [] : readMessages(answer)) {
       if (message.type !== nftables.newGeneration) continue;
       forEachAttribute(message.payload.subarray(nfnetlinkHeaderBytes), (type, value) => {
-        if (type === generationId) id = value.readUInt32BE(0);
+        if (type === attribute.generation.id) id = value.readUInt32BE(0);
       });
     }
     if (id !== undefined) return id;
@@ -263,7 +258,8 @@ export class NftablesConnection {
       const answer = this.#socket.receive();
       if (answer === undefined) throw failed("the list ended early");
       for (const { type, flags: marks, payload } of readMessages(answer)) {
-        isInterrupted ||= (marks & dumpInterrupted) !== 0;
+        // A table of this network namespace, ours or another, changed while the kernel was sending the list.
+        isInterrupted ||= (marks & flags.dumpInterrupted) !== 0;
         if (type === messageType.done || type === messageType.error) {
           // The last message of a list contains an error number, too; it is not 0 if the kernel could not continue the
           // list.

@@ -1,21 +1,5 @@
 import type { ElementBytes, ElementValue } from "../layout/elements.ts";
-import {
-  acceptPolicy,
-  chain as chainAttribute,
-  data,
-  dormantFlag,
-  element,
-  elementList,
-  expression,
-  hook,
-  hookNames,
-  listItem,
-  mapFlag,
-  rule as ruleAttribute,
-  set as setAttribute,
-  table as tableAttribute,
-  verdict,
-} from "./constants.ts";
+import { acceptPolicy, attribute, dormantFlag, hookNames, mapFlag } from "./constants.ts";
 import { forEachAttribute } from "./messages.ts";
 
 /** Names of the chains and sets of a table. */
@@ -33,8 +17,8 @@ export interface TableObjects {
 export function readTable(bytes: Buffer): { readonly table: string; readonly isDormant: boolean } {
   let [table, isDormant] = ["", false];
   forEachAttribute(bytes, (type, value) => {
-    if (type === tableAttribute.name) table = readText(value);
-    else if (type === tableAttribute.flags) isDormant = (value.readUInt32BE(0) & dormantFlag) !== 0;
+    if (type === attribute.table.name) table = readText(value);
+    else if (type === attribute.table.flags) isDormant = (value.readUInt32BE(0) & dormantFlag) !== 0;
   });
   return { table, isDormant };
 }
@@ -48,11 +32,11 @@ export function readChain(bytes: Buffer): {
   const names = { table: "", name: "" };
   let [kind, at, policy] = ["", "", ""];
   forEachAttribute(bytes, (type, value) => {
-    if (type === chainAttribute.table) names.table = readText(value);
-    else if (type === chainAttribute.name) names.name = readText(value);
-    else if (type === chainAttribute.type) kind = readText(value);
-    else if (type === chainAttribute.hook) at = readHook(value);
-    else if (type === chainAttribute.policy) policy = value.readUInt32BE(0) === acceptPolicy ? "accept" : "drop";
+    if (type === attribute.chain.table) names.table = readText(value);
+    else if (type === attribute.chain.name) names.name = readText(value);
+    else if (type === attribute.chain.type) kind = readText(value);
+    else if (type === attribute.chain.hook) at = readHook(value);
+    else if (type === attribute.chain.policy) policy = value.readUInt32BE(0) === acceptPolicy ? "accept" : "drop";
   });
   return { ...names, hook: at === "" ? undefined : `type ${kind} ${at}; policy ${policy};` };
 }
@@ -60,8 +44,8 @@ export function readChain(bytes: Buffer): {
 function readHook(bytes: Buffer): string {
   let [name, priority] = ["", 0];
   forEachAttribute(bytes, (type, value) => {
-    if (type === hook.number) name = hookNames[value.readUInt32BE(0)] ?? "";
-    else if (type === hook.priority) priority = value.readInt32BE(0);
+    if (type === attribute.hook.number) name = hookNames[value.readUInt32BE(0)] ?? "";
+    else if (type === attribute.hook.priority) priority = value.readInt32BE(0);
   });
   return `hook ${name} priority ${priority}`;
 }
@@ -71,9 +55,9 @@ export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonl
   const names = { table: "", name: "" };
   let isMap = false;
   forEachAttribute(bytes, (type, value) => {
-    if (type === setAttribute.table) names.table = readText(value);
-    else if (type === setAttribute.name) names.name = readText(value);
-    else if (type === setAttribute.flags) isMap = (value.readUInt32BE(0) & mapFlag) !== 0;
+    if (type === attribute.set.table) names.table = readText(value);
+    else if (type === attribute.set.name) names.name = readText(value);
+    else if (type === attribute.set.flags) isMap = (value.readUInt32BE(0) & mapFlag) !== 0;
   });
   return { ...names, kind: isMap ? "map" : "set" };
 }
@@ -84,13 +68,13 @@ export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonl
  */
 export function readElementList(bytes: Buffer, take: (key: ElementBytes, value: ElementValue) => void): void {
   forEachAttribute(bytes, (type, list) => {
-    if (type !== elementList.elements) return;
+    if (type !== attribute.elementList.elements) return;
     forEachAttribute(list, (itemType, item) => {
-      if (itemType !== listItem) return;
+      if (itemType !== attribute.list.item) return;
       let [key, value] = ["", ""];
-      forEachAttribute(item, (attribute, content) => {
-        if (attribute === element.key) key = readData(content);
-        else if (attribute === element.data) value = readData(content);
+      forEachAttribute(item, (part, content) => {
+        if (part === attribute.element.key) key = readData(content);
+        else if (part === attribute.element.data) value = readData(content);
       });
       take(key, value);
     });
@@ -101,10 +85,10 @@ export function readElementList(bytes: Buffer, take: (key: ElementBytes, value: 
 function readData(bytes: Buffer): ElementValue {
   let value = "";
   forEachAttribute(bytes, (type, content) => {
-    if (type === data.value) value = content.toString("latin1");
+    if (type === attribute.data.value) value = content.toString("latin1");
     else {
       forEachAttribute(content, (verdictType, chain) => {
-        if (verdictType === verdict.chain) value = readText(chain);
+        if (verdictType === attribute.verdict.chain) value = readText(chain);
       });
     }
   });
@@ -119,12 +103,12 @@ export function readRule(bytes: Buffer): { readonly table: string; readonly chai
   const names = { table: "", chain: "" };
   const texts: string[] = [];
   forEachAttribute(bytes, (type, value) => {
-    if (type === ruleAttribute.table) names.table = readText(value);
-    else if (type === ruleAttribute.chain) names.chain = readText(value);
-    else if (type === ruleAttribute.expressions) {
+    if (type === attribute.rule.table) names.table = readText(value);
+    else if (type === attribute.rule.chain) names.chain = readText(value);
+    else if (type === attribute.rule.expressions) {
       forEachAttribute(value, (_type, item) => {
         forEachAttribute(item, (part, content) => {
-          if (part === expression.name) texts.push(readText(content));
+          if (part === attribute.expression.name) texts.push(readText(content));
           else texts.push(withoutAnonymousSet(content));
         });
       });

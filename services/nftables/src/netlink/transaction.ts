@@ -2,22 +2,14 @@ import type { Family } from "@kpng/model/address.ts";
 import { numberBytes } from "@kpng/model/byte-text.ts";
 import type { DataKind, ElementBytes, ElementValue } from "../layout/elements.ts";
 import {
-  batchGenerationId,
-  chain as chainAttribute,
+  attribute,
   commentRecord,
-  data as dataAttribute,
-  element as elementAttribute,
-  elementList,
-  expression,
   flags,
-  listItem,
   messageType,
   metaPriority,
   nftables,
   nftablesSubsystem,
   register,
-  rule as ruleAttribute,
-  verdict,
   verdictCode,
 } from "./constants.ts";
 import { NetlinkWriter } from "./messages.ts";
@@ -95,7 +87,7 @@ export function encodeBatch(
   const messages = steps.flatMap((step) => messagesOf(table, step).map((message) => ({ step, ...message })));
   const marker = { flags: flags.request, sequence: 0, family: 0, resourceId: nftablesSubsystem } as const;
   writer.message({ ...marker, type: messageType.batchBegin }, () => {
-    if (generation !== undefined) writer.uint32(batchGenerationId, generation);
+    if (generation !== undefined) writer.uint32(attribute.batch.generation, generation);
   });
   let sequence = 0;
   for (const message of messages) {
@@ -133,9 +125,9 @@ function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
     // again.
     flags: isPut ? flags.create : 0,
     write: (writer) => {
-      writer.text(elementList.table, table.name);
-      writer.text(elementList.set, step.set);
-      writer.nested(elementList.elements, () => {
+      writer.text(attribute.elementList.table, table.name);
+      writer.text(attribute.elementList.set, step.set);
+      writer.nested(attribute.elementList.elements, () => {
         for (const one of elements) writeElement(writer, one, step);
       });
     },
@@ -145,16 +137,16 @@ function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
 function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonly Message[] {
   const create = { type: nftables.newChain, flags: flags.create };
   const writeRuleChain = (writer: NetlinkWriter): void => {
-    writer.text(ruleAttribute.table, table.name);
-    writer.text(ruleAttribute.chain, chain);
+    writer.text(attribute.rule.table, table.name);
+    writer.text(attribute.rule.chain, chain);
   };
   const append = { type: nftables.newRule, flags: flags.create | flags.append };
   return [
     {
       ...create,
       write: (writer) => {
-        writer.text(chainAttribute.table, table.name);
-        writer.text(chainAttribute.name, chain);
+        writer.text(attribute.chain.table, table.name);
+        writer.text(attribute.chain.name, chain);
       },
     },
     // Without a rule handle, this message deletes all rules of the chain.
@@ -164,7 +156,7 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
         ...append,
         write: (writer) => {
           writeRuleChain(writer);
-          writer.nested(ruleAttribute.expressions, () => writeRule(writer));
+          writer.nested(attribute.rule.expressions, () => writeRule(writer));
         },
       }),
     ),
@@ -202,21 +194,21 @@ function writeElement(
   { key, value = "", comment }: SetElement,
   { kind, data = "none" }: ElementChange,
 ): void {
-  writer.nested(listItem, () => {
-    writer.nested(elementAttribute.key, () => writer.value(dataAttribute.value, key));
+  writer.nested(attribute.list.item, () => {
+    writer.nested(attribute.element.key, () => writer.value(attribute.data.value, key));
     // To delete an element, its key is enough.
     if (kind === "delete") return;
-    if (data !== "none") writer.nested(elementAttribute.data, () => writeData(writer, data, value));
-    if (comment !== undefined) writer.value(elementAttribute.userData, commentBytes(comment));
+    if (data !== "none") writer.nested(attribute.element.data, () => writeData(writer, data, value));
+    if (comment !== undefined) writer.value(attribute.element.userData, commentBytes(comment));
   });
 }
 
 function writeData(writer: NetlinkWriter, kind: Exclude<DataKind, "none">, value: ElementValue): void {
-  if (kind === "value") writer.value(dataAttribute.value, value);
+  if (kind === "value") writer.value(attribute.data.value, value);
   else {
-    writer.nested(dataAttribute.verdict, () => {
-      writer.uint32(verdict.code, verdictCode[kind]);
-      writer.text(verdict.chain, value);
+    writer.nested(attribute.data.verdict, () => {
+      writer.uint32(attribute.verdict.code, verdictCode[kind]);
+      writer.text(attribute.verdict.chain, value);
     });
   }
 }
@@ -248,8 +240,8 @@ export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
         to.uint32(1, register.first);
         to.uint32(2, register.first);
         to.uint32(3, 4);
-        to.nested(4, () => to.value(dataAttribute.value, numberBytes(mask)));
-        to.nested(5, () => to.value(dataAttribute.value, numberBytes(0)));
+        to.nested(4, () => to.value(attribute.data.value, numberBytes(mask)));
+        to.nested(5, () => to.value(attribute.data.value, numberBytes(0)));
       },
     ],
     [
@@ -312,9 +304,9 @@ const loadPriority: Expression = [
 
 function writeExpressions(writer: NetlinkWriter, expressions: readonly Expression[]): void {
   for (const [name, writeAttributes] of expressions) {
-    writer.nested(listItem, () => {
-      writer.text(expression.name, name);
-      writer.nested(expression.data, () => writeAttributes(writer));
+    writer.nested(attribute.list.item, () => {
+      writer.text(attribute.expression.name, name);
+      writer.nested(attribute.expression.data, () => writeAttributes(writer));
     });
   }
 }
