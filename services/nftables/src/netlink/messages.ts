@@ -24,21 +24,21 @@ interface MessageHeader {
 }
 
 /**
- * Writes nfnetlink messages into one growing buffer. It knows headers, attributes and padding, but no nftables
+ * Writes nfnetlink messages into one buffer, and throws RangeError beyond its end. It knows headers, attributes and padding, but no nftables
  * constants.
  *
  * Integers in headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
  * Integers in nftables attributes are big-endian.
  */
 export class NetlinkWriter {
-  #bytes: Buffer;
+  readonly #bytes: Buffer;
   #length = 0;
 
-  constructor(initialBytes = 16 * 1024) {
-    this.#bytes = Buffer.alloc(initialBytes);
+  constructor(maxBytes: number) {
+    this.#bytes = Buffer.alloc(maxBytes);
   }
 
-  /** The messages written so far. Valid until the next write. */
+  /** The messages written so far. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#length);
   }
@@ -46,7 +46,6 @@ export class NetlinkWriter {
   /** Appends one message; `writeAttributes` appends its attributes. */
   message(header: MessageHeader, writeAttributes: () => void = () => undefined): void {
     const start = this.#length;
-    this.#reserve(messageHeaderBytes);
     this.#length += messageHeaderBytes;
     writeAttributes();
     const bytes = this.#bytes;
@@ -63,7 +62,6 @@ export class NetlinkWriter {
   /** Appends an attribute whose value is a list of attributes. Errors: RangeError above 65 535 bytes. */
   nested(type: number, writeAttributes: () => void): void {
     const start = this.#length;
-    this.#reserve(attributeHeaderBytes);
     this.#length += attributeHeaderBytes;
     writeAttributes();
     this.#bytes.writeUInt16LE(this.#length - start, start);
@@ -90,19 +88,11 @@ export class NetlinkWriter {
   #beginValue(type: number, size: number): number {
     const start = this.#length;
     const padded = attributeHeaderBytes + align4(size);
-    this.#reserve(padded);
     this.#bytes.fill(0, start, start + padded);
     this.#bytes.writeUInt16LE(attributeHeaderBytes + size, start);
     this.#bytes.writeUInt16LE(type, start + 2);
     this.#length = start + padded;
     return start + attributeHeaderBytes;
-  }
-
-  #reserve(more: number): void {
-    if (this.#length + more <= this.#bytes.length) return;
-    const grown = Buffer.alloc(Math.max(this.#bytes.length * 2, this.#length + more));
-    this.#bytes.copy(grown, 0, 0, this.#length);
-    this.#bytes = grown;
   }
 }
 

@@ -80,8 +80,6 @@ export function encodeBatch(
   steps: readonly BatchStep[],
   generation?: number | undefined,
 ): EncodedBatch {
-  // The initial buffer is enough for most batches, because a buffer that has to grow leaves its smaller versions as
-  // garbage.
   const writer = new NetlinkWriter(steps.reduce((sum, step) => sum + stepBytes(step), 1_024));
   const family = table.family === "v4" ? 2 : 10;
   const messages = steps.flatMap((step) => messagesOf(table, step).map((message) => ({ step, ...message })));
