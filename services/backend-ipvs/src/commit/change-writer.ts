@@ -61,10 +61,8 @@ interface WriteOptions {
   readonly installed: InstalledObjects;
   /** Batches that run first: they create what the changes depend on, such as ipsets. */
   readonly before?: readonly Batch[] | undefined;
-  /**
-   * Whether the changes are all differences from the kernel, in which case no other object counts as refused any more.
-   */
-  readonly isAll: boolean;
+  /** The objects among which these are all differences from the kernel; no other one of them is refused any more. */
+  readonly compared: readonly ObjectId[] | "all";
   readonly stages: SyncStages | undefined;
 }
 
@@ -97,11 +95,6 @@ export class ChangeWriter {
     return this.#refused.has(`${kind} ${key}`);
   }
 
-  /** Records that no Service needs these objects any more. */
-  forget(ids: readonly ObjectId[]): void {
-    for (const [kind, key] of ids) this.#refused.delete(`${kind} ${key}`);
-  }
-
   /**
    * Runs the batches `before` and then the batches for the changes. With `--dry-run` it prints them instead.
    * Returns the changes that are now in force: without refused additions, but with the changes that keep their addresses
@@ -111,8 +104,10 @@ export class ChangeWriter {
    */
   async write(changes: readonly ObjectChange[], options: WriteOptions): Promise<readonly ObjectChange[]> {
     const { names, family, print } = this.#options;
-    const { before = [], installed, isAll, stages } = options;
-    if (isAll) this.#forgetAllBut(changes);
+    const { before = [], installed, compared, stages } = options;
+    const missing = new Set(changes.map(nameOf));
+    for (const name of compared === "all" ? [...this.#refused] : compared.map(([kind, key]) => `${kind} ${key}`))
+      if (!missing.has(name)) this.#refused.delete(name);
     const isRecordOfRefused = ({ kind, key, after }: ObjectChange): boolean =>
       kind === "ADDRESSES" && after !== undefined && this.isRefused("address", key);
     const tried = changes.filter((change) => !isRecordOfRefused(change));
@@ -126,11 +121,6 @@ export class ChangeWriter {
     const records = this.#noteRefused(tried, refused);
     await this.#run(makeBatches(records, new Map(), names, family), []);
     return [...tried.filter((change) => !refused.has(change)), ...records];
-  }
-
-  #forgetAllBut(changes: readonly ObjectChange[]): void {
-    const missing = new Set(changes.map(nameOf));
-    for (const name of this.#refused) if (!missing.has(name)) this.#refused.delete(name);
   }
 
   /** Runs batches of changes. Returns the additions that the kernel refused. */

@@ -317,7 +317,7 @@ export class IpvsRuleSet implements RuleSet {
       if (print === undefined) await createInterface(runTool, names.interfaceName);
       else print(formatBatches([interfaceCreation(names.interfaceName)]));
     }
-    const done = await this.#writer.write(changes, { before, installed: read.objects, isAll: true, stages });
+    const done = await this.#writer.write(changes, { before, installed: read.objects, compared: "all", stages });
     if (writesFrame && print === undefined) await this.#frame.installed(frame);
     const parts = [
       ...(read.isInterfaceUp ? [] : [`interface ${names.interfaceName}`]),
@@ -331,11 +331,10 @@ export class IpvsRuleSet implements RuleSet {
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<RuleChange> {
     await this.#finishDraining();
     const touched = this.#objects.takeTouched();
-    this.#writer.forget(touched.filter(([kind, key]) => this.#objects.valueOf(kind, key) === undefined));
     const changes = this.#diff(installed, touched);
     // Forget the objects until the write succeeds; after a failure, the next call reads the kernel.
     this.#installed = undefined;
-    const done = await this.#writer.write(changes, { installed, isAll: false, stages });
+    const done = await this.#writer.write(changes, { installed, compared: touched, stages });
     this.#apply(installed, done);
     return makeIpvsChange("partial", done);
   }
