@@ -1,4 +1,5 @@
-import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { NftablesConnection } from "../netlink/nftables-connection.ts";
@@ -8,12 +9,21 @@ import {
   differentChains,
   type PresentTable,
   type RulesByChain,
+  readOwnObjects,
   readRules,
   readTable,
 } from "../read/read-table.ts";
-import type { SharedSetChange } from "../render/element-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
-import { type Frame, isStickyPick, natHook, pickChainAddition, renderFrame, renderPicks } from "../render/skeleton.ts";
+import {
+  type Frame,
+  isStickyPick,
+  natHook,
+  pickChainAddition,
+  renderFrame,
+  renderHooks,
+  renderPicks,
+} from "../render/skeleton.ts";
+import { listRules, makeNftChange, type TableChange } from "./format-rules.ts";
 import { divideSteps, fillElements, planChange, planInstall, putAll, type TablePlan } from "./plan-table.ts";
 import { applyNft } from "./run-nft.ts";
 
@@ -31,13 +41,6 @@ export interface TableSettings {
 export interface NftTableOptions extends TableSettings {
   readonly family: Family;
   readonly connection: NftablesConnection;
-}
-
-/** Changes that one call made to a table. */
-export interface TableChange {
-  readonly elements: readonly SharedSetChange[];
-  /** Chains whose rules changed. */
-  readonly chains: readonly string[];
 }
 
 /** The installed table after a successful call. */
@@ -105,9 +108,11 @@ const transactionOverhead = 1024;
  * the library caches all of them); the packet mark instead of the priority (marks belong to firewalls and network
  * plugins).
  */
-export class NftTable {
+export class NftTable implements RuleSet {
+  readonly servesWholeAddresses = true;
   readonly #options: NftTableOptions;
   readonly #id: TableId;
+  #plan: FamilyPlan | undefined;
   #elements: ServiceElements;
   /**
    * The installed state; undefined if it is unknown, in which case the next call reads the table and writes all rules
@@ -123,23 +128,55 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, options.maxClients);
   }
 
-  /** The elements and chains that the table should have. */
-  get elements(): ServiceElements {
-    return this.#elements;
+  get family(): Family {
+    return this.#id.family;
   }
 
-  /** Whether the installed rules are known; if not, the next call must be {@link syncAll} or {@link repair}. */
+  get desired(): RuleList {
+    return listRules(this.family, () => this.#elements);
+  }
+
+  /**
+   * The same rules as {@link desired} after a successful call, which repairs whatever differs; none after a failed call,
+   * because the kernel's rules are then unknown.
+   */
+  get installed(): RuleList {
+    return listRules(this.family, () => (this.isKnown ? this.#elements : undefined));
+  }
+
+  /** Whether the installed rules are known; if not, the next sync is a full one. */
   get isKnown(): boolean {
     return this.#installed !== undefined;
   }
 
-  /**
-   * Puts plans of changed Services into effect, after a {@link syncAll} that succeeded with the same `plan.node`
-   * (`RuleSet.sync` guarantees this).
-   */
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
+    this.#plan = plan;
+    // After a failure, the kit passes "all"; this does not rely on it.
+    if (touched === "all" || !this.isKnown) {
+      return makeNftChange(this.family, "full", await this.#syncAll(plan, stages));
+    }
     for (const key of touched) this.#elements.put(key, plan.service(key));
-    return await this.#commitInUse(committing);
+    return makeNftChange(this.family, "partial", await this.#commitInUse(stages));
+  }
+
+  async repair(): Promise<RuleChange> {
+    if (this.#plan === undefined) throw new Error("repair before the first sync");
+    return makeNftChange(this.family, "full", await this.#repair(this.#plan));
+  }
+
+  /**
+   * Whether packets reach the table through every base chain, except those of whole addresses. The base chains are the
+   * last to be installed in a first load, so their presence shows that the load was completed.
+   */
+  async isInstalled(): Promise<boolean> {
+    const { connection } = this.#options;
+    const present = await readOwnObjects(connection, this.#id);
+    if (present === undefined) return false;
+    return differentChains(renderHooks(this.#id), await readRules(connection, this.#id, present)).length === 0;
+  }
+
+  async close(): Promise<void> {
+    this.#options.connection.close();
   }
 
   /**
@@ -147,32 +184,31 @@ export class NftTable {
    * unless they are known to be correct, in which case empty chains and sets of other programs stay. Everything is read
    * before anything is written, so that nothing has changed if reading fails.
    */
-  async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
+  async #syncAll(plan: FamilyPlan, stages: SyncStages): Promise<TableChange> {
     this.#checkedGeneration = undefined;
     const present = await readTable(this.#options.connection, this.#id);
     const { skeleton, hooks } = renderFrame({ ...this.#options, node: plan.node });
     const before = this.#installed?.frame;
     const isSameFrame = skeleton === before?.skeleton && hooks === before.hooks;
-    if (!isSameFrame || !this.#hasRules(present.rules)) return await this.#install(plan, present, committing);
+    if (!isSameFrame || !this.#hasRules(present.rules)) return await this.#install(plan, present, stages);
     await putAll(this.#elements, plan);
     await this.#elements.table.compareWith(present.elements);
-    return await this.#commitInUse(committing);
+    return await this.#commitInUse(stages);
   }
 
-  /** Compares the table with its desired contents and repairs it; calls `committing` before the first change. */
-  async repair(plan: FamilyPlan, committing: () => void = () => undefined): Promise<TableChange> {
+  async #repair(plan: FamilyPlan): Promise<TableChange> {
     const { connection } = this.#options;
     const generation = await connection.generation();
-    if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
+    if (this.isKnown && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
     const present = await readTable(connection, this.#id);
-    if (!this.#hasRules(present.rules)) return await this.#install(plan, present, committing);
+    if (!this.#hasRules(present.rules)) return await this.#install(plan, present);
     const { table } = this.#elements;
     await table.compareWith(present.elements);
     // `ElementTable` keeps no comments of committed elements, so elements that have to be put back get their comments
     // from the plan.
     if (table.changes().length > 0) await putAll(this.#elements, plan);
-    const change = await this.#commitInUse(committing);
+    const change = await this.#commitInUse();
     // It was read before the table, so a change during the comparison is found by the next one.
     if (change.elements.length === 0) this.#checkedGeneration = generation;
     return change;
@@ -184,12 +220,12 @@ export class NftTable {
   }
 
   /** Writes all rules, and the elements that differ from those in the kernel. */
-  async #install(plan: FamilyPlan, present: PresentTable, committing: () => void): Promise<TableChange> {
+  async #install(plan: FamilyPlan, present: PresentTable, stages?: SyncStages): Promise<TableChange> {
     const { connection, maxClients } = this.#options;
     const frame = renderFrame({ ...this.#options, node: plan.node });
     this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
     await fillElements(this.#elements, plan, present.elements);
-    committing();
+    stages?.committing();
     this.#installed = undefined;
     await applyNft(frame.skeleton);
     const tablePlan = await planInstall(this.#elements, present, frame);
@@ -206,7 +242,7 @@ export class NftTable {
   }
 
   /** Commits the changes since the last commit to a table that packets already use. */
-  async #commitInUse(committing: () => void): Promise<TableChange> {
+  async #commitInUse(stages?: SyncStages): Promise<TableChange> {
     const { connection } = this.#options;
     const { table, chains } = this.#elements;
     const installed = this.#installed;
@@ -220,7 +256,7 @@ export class NftTable {
       table.committed();
       return nothing;
     }
-    committing();
+    stages?.committing();
     this.#installed = undefined;
     await this.#write(plan, false);
     if (commands === "") {

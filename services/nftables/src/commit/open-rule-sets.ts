@@ -7,8 +7,7 @@ import type { Log } from "@kpng/process/log.ts";
 import { NftablesConnection, RulesetChanges } from "../netlink/nftables-connection.ts";
 import { readOwnObjects } from "../read/read-table.ts";
 import { ipOf } from "../render/skeleton.ts";
-import { NftRuleSet } from "./nft-rule-set.ts";
-import type { TableSettings } from "./nft-table.ts";
+import { NftTable, type TableSettings } from "./nft-table.ts";
 import { PrintedRuleSet } from "./printed-rule-set.ts";
 import { applyNft, checkVersions } from "./run-nft.ts";
 
@@ -19,7 +18,7 @@ import { applyNft, checkVersions } from "./run-nft.ts";
 export async function openRuleSets(
   settings: TableSettings,
   { destination }: ProxyHost,
-): Promise<readonly (NftRuleSet | PrintedRuleSet)[]> {
+): Promise<readonly (NftTable | PrintedRuleSet)[]> {
   await checkVersions(release());
   const changes = new RulesetChanges();
   const options = nodeFamilies().map((family) => {
@@ -29,7 +28,7 @@ export async function openRuleSets(
     const print = destination.kind === "print" ? destination.print : undefined;
     return options.map((each) => new PrintedRuleSet({ ...each, print }));
   }
-  return options.map((each) => new NftRuleSet(each));
+  return options.map((each) => new NftTable(each));
 }
 
 /**

@@ -5,11 +5,10 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { differentChains, readOwnObjects, readTable } from "../read/read-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
 import { renderFrame, renderPicks } from "../render/skeleton.ts";
-import { formatTransaction, makeNftChange } from "./nft-rule-set.ts";
+import { formatTransaction, makeNftChange } from "./format-rules.ts";
 import type { NftTableOptions } from "./nft-table.ts";
 import { fillElements, planChange, planInstall, type TablePlan } from "./plan-table.ts";
 
-/** Options of {@link PrintedRuleSet}. */
 interface PrintedRuleSetOptions extends NftTableOptions {
   /** Receives the commands that would be executed; undefined for `--diff`. */
   readonly print: ((text: string) => void) | undefined;
@@ -18,7 +17,7 @@ interface PrintedRuleSetOptions extends NftTableOptions {
 /**
  * Compares the table of one family with its desired contents, and changes nothing.
  *
- * It shares with `NftRuleSet` no code that could write to the kernel.
+ * It shares with `NftTable` no code that could write to the kernel.
  */
 export class PrintedRuleSet implements RuleSet {
   readonly servesWholeAddresses = true;

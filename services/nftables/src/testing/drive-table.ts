@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
-import { NftRuleSet } from "../commit/nft-rule-set.ts";
-import { NftTable, type TableChange } from "../commit/nft-table.ts";
+import { NftTable } from "../commit/nft-table.ts";
 import { NetlinkSocket } from "../netlink/netlink-socket.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { readOwnObjects } from "../read/read-table.ts";
@@ -17,9 +17,9 @@ const ip = ipOf(family);
 const connection = new NftablesConnection();
 const options = { family, table: "kpng", masqueradeBit: 14, connection, maxClients: 1_000 } as const;
 const make = () => new NftTable(options);
-const sizes = ({ elements, chains }: TableChange) => ({
-  elements: elements.reduce((sum, change) => sum + change.elements.length, 0),
-  chains,
+const sizes = ({ fields, differences }: RuleChange) => ({
+  elements: Number(fields.puts) + Number(fields.deletes),
+  chains: differences().flatMap((one) => one.fields.chain ?? []),
 });
 const nft = (...args: readonly string[]): string => {
   const { stdout, stderr, status } = spawnSync("nft", args, { encoding: "utf8" });
@@ -38,7 +38,7 @@ const failureOf = async (work: Promise<unknown>): Promise<string> =>
     () => "no failure",
     (error: unknown) => (error instanceof Error ? error.message : String(error)),
   );
-const nothing = (): void => undefined;
+const stages = { committing: () => undefined };
 /** Returns a function that counts the datagrams sent to the kernel since now. */
 function countSent(): () => number {
   let count = 0;
@@ -69,14 +69,14 @@ const plan = new ChangingPlan(family);
 plan.set(web, 3);
 plan.set(sticky, 2);
 let table = make();
-const setWeb = async (endpoints: number): Promise<TableChange> => {
+const setWeb = async (endpoints: number): Promise<RuleChange> => {
   plan.set(web, endpoints);
-  return await table.sync(plan, new Set([web]), nothing);
+  return await table.sync(plan, new Set([web]), stages);
 };
 /** Compares the table with the kernel's, and repairs it. Returns how much was wrong. */
-const repair = async () => sizes(await table.repair(plan));
+const repair = async () => sizes(await table.repair());
 
-await table.syncAll(plan, nothing);
+await table.sync(plan, "all", stages);
 // Chains for 2 and for 3 endpoints.
 assert.equal(chainCommits, 1);
 const installed = elementsOf("frontends");
@@ -91,9 +91,9 @@ for (const rules of [nft("list", "chain", ip, "kpng", "pick_3"), renderPicks({ f
 }
 // 2 × 3 endpoints of web, and the port of sticky without affinity.
 assert.equal(elementsOf("slots").length, 8);
-assert.deepEqual(sizes(await table.sync(plan, new Set([web, sticky]), nothing)), unchanged);
+assert.deepEqual(sizes(await table.sync(plan, new Set([web, sticky]), stages)), unchanged);
 table = make();
-assert.equal(sizes(await table.syncAll(plan, nothing)).elements, 0);
+assert.equal(sizes(await table.sync(plan, "all", stages)).elements, 0);
 // For each of two ports: the slot and its endpoint, the frontend deleted and put with the new count.
 assert.deepEqual(sizes(await setWeb(2)), { elements: 6, chains: [] });
 assert.deepEqual(await repair(), unchanged);
@@ -133,19 +133,19 @@ assert.deepEqual(await repair(), { elements: 0, chains: ["services"] });
 // A commit with rules of its own reads all rules afterwards, and must not take these for right.
 nft("flush", "chain", ip, "kpng", "services");
 await setWeb(5);
-assert.deepEqual((await table.repair(plan)).chains, ["services"]);
+assert.deepEqual((await repair()).chains, ["services"]);
 await setWeb(2);
 
 // A full sync of a table that is in place puts what has changed.
 plan.set(web, 3);
-assert.equal(sizes(await table.syncAll(plan, nothing)).elements, 6);
+assert.equal(sizes(await table.sync(plan, "all", stages)).elements, 6);
 assert.deepEqual(await repair(), unchanged);
 
 // The ids of endpoint sets outlast a restart, also if all Services have affinity.
 plan.set(web, 0);
-await table.sync(plan, new Set([web]), nothing);
+await table.sync(plan, new Set([web]), stages);
 table = make();
-assert.equal(sizes(await table.syncAll(plan, nothing)).elements, 0);
+assert.equal(sizes(await table.sync(plan, "all", stages)).elements, 0);
 await setWeb(2);
 
 // The same expressions with another number.
@@ -167,8 +167,7 @@ assert.deepEqual(await repair(), { elements: 0, chains: ["filter_forward"] });
 assert.doesNotMatch(nft("list", "table", ip, "kpng"), /dormant|policy drop/);
 
 // A base chain that is deleted, or that is added again with the same rule at another hook, takes no packets.
-const rules = new NftRuleSet(options);
-assert.ok(await rules.isInstalled());
+assert.ok(await table.isInstalled());
 for (const again of [
   [],
   [
@@ -178,9 +177,9 @@ for (const again of [
 ]) {
   for (const command of [`flush chain ${ip} kpng nat_output`, `delete chain ${ip} kpng nat_output`, ...again])
     nft(command);
-  assert.equal(await rules.isInstalled(), false);
+  assert.equal(await table.isInstalled(), false);
   assert.deepEqual(await repair(), { elements: 0, chains: ["nat_output"] });
-  assert.ok(await rules.isInstalled());
+  assert.ok(await table.isInstalled());
 }
 
 // A chain that another program flushes immediately before the rules are read for the given time is not taken for right.
@@ -195,23 +194,23 @@ const flushBeforeRead = (chain: string, at: number): void => {
 };
 const expectFlushed = async (chain: string): Promise<void> => {
   assert.equal(table.isKnown, false);
-  assert.deepEqual((await table.repair(plan)).chains, [chain]);
+  assert.deepEqual((await repair()).chains, [chain]);
   assert.ok(table.isKnown);
 };
 // A chain with several rules, and one with a single rule.
 for (const chain of ["check", "pick"]) {
   table = make();
   flushBeforeRead(chain, 2);
-  await table.syncAll(plan, nothing);
+  await table.sync(plan, "all", stages);
   await expectFlushed(chain);
 }
 plan.set("ns/sticky-9", 4);
 flushBeforeRead("sticky_pick_4", 1);
-await table.sync(plan, new Set(["ns/sticky-9"] as const), nothing);
+await table.sync(plan, new Set(["ns/sticky-9"] as const), stages);
 await expectFlushed("sticky_pick_4");
 connection.readChains = readChains;
 plan.set("ns/sticky-9", 0);
-await table.sync(plan, new Set(["ns/sticky-9"] as const), nothing);
+await table.sync(plan, new Set(["ns/sticky-9"] as const), stages);
 
 // Changes nothing, so the kernel does not count it; the next change takes the number that it would have had.
 const known = await connection.generation();
@@ -236,7 +235,7 @@ plan.set(web, 7);
 // The longest name of a Service; with that of a port, a comment would be longer than nft accepts.
 const long = `${"n".repeat(63)}/${"s".repeat(61)}-4` as const;
 plan.set(long, 1);
-await table.sync(plan, new Set([web, long]), nothing);
+await table.sync(plan, new Set([web, long]), stages);
 const listing = nft("--stateless", "list", "table", ip, "kpng");
 assert.ok(listing.includes(`comment "${long}"`));
 
@@ -250,11 +249,11 @@ nft("add", "rule", ip, "kpng", "nat_prerouting", "jump", "foreign");
 nft("add", "map", ip, "kpng", "foreign_map", `{ type ${address} : verdict; }`);
 nft("add", "element", ip, "kpng", "foreign_map", `{ ${family === "v6" ? "::9" : "192.0.2.9"} : jump ${stickyChain} }`);
 for (const key of [web, sticky, long]) plan.set(key, 0);
-const blocked = await failureOf(table.sync(plan, new Set([web, sticky, long]), nothing));
+const blocked = await failureOf(table.sync(plan, new Set([web, sticky, long]), stages));
 assert.match(blocked, /^\[COMMIT_REJECTED\] .*busy/s);
 // The transaction that is repeated without the deletion has emptied it.
 assert.doesNotMatch(nft("list", "chain", ip, "kpng", stickyChain), /counter|jump/);
-await table.syncAll(plan, nothing);
+await table.sync(plan, "all", stages);
 assert.doesNotMatch(
   nft("list", "table", ip, "kpng"),
   /foreign|(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/,

@@ -1,4 +1,5 @@
-import { NftTable, type TableChange } from "../commit/nft-table.ts";
+import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { NftTable } from "../commit/nft-table.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { ChangingPlan } from "./plans.ts";
 
@@ -18,20 +19,20 @@ const open = (): NftTable =>
 const table = open();
 const plan = new ChangingPlan("v4");
 for (let at = 0; at < services; at++) plan.set(`ns/web-${at}`, 5);
-const nothing = (): void => undefined;
-const countOf = ({ elements }: TableChange): number => elements.reduce((sum, one) => sum + one.elements.length, 0);
-const first = await table.syncAll(plan, nothing);
+const stages = { committing: () => undefined };
+const countOf = ({ fields }: RuleChange): number => Number(fields.puts) + Number(fields.deletes);
+const first = await table.sync(plan, "all", stages);
 const keys = Array.from({ length: services }, (_, at) => `ns/web-${at}` as const);
 for (const key of keys) plan.set(key, 6);
 const all = await table
-  .sync(plan, new Set(keys), nothing)
+  .sync(plan, new Set(keys), stages)
   .then(countOf, (error: unknown) => (error instanceof Error ? error.message : String(error)));
 process.stdout.write(
   JSON.stringify({
     limit: connection.maxTransactionBytes,
     first: countOf(first),
     all,
-    again: countOf(await open().syncAll(plan, nothing)),
+    again: countOf(await open().sync(plan, "all", stages)),
   }),
 );
 connection.close();

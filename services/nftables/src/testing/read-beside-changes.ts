@@ -20,7 +20,8 @@ async function readAll(services: number, reads: number): Promise<void> {
   const make = () => new NftTable({ ...options, connection });
   const plan = new ChangingPlan("v4");
   for (let at = 0; at < services; at++) plan.set(`ns/web-${at}`, 5);
-  await make().syncAll(plan, () => undefined);
+  const stages = { committing: () => undefined };
+  await make().sync(plan, "all", stages);
   // The kernel lists the chains of all tables together, here in several datagrams.
   const chains = Array.from({ length: 3_000 }, (_, at) => `add chain ip other chain-${at}\n`);
   const input = `add table ip other\nadd set ip other busy { type mark; }\n${chains.join("")}`;
@@ -33,8 +34,8 @@ async function readAll(services: number, reads: number): Promise<void> {
   const wrong: number[] = [];
   for (let at = 0; at < reads; at++) {
     // A table that knows nothing of the kernel, as after a restart.
-    const { elements } = await make().syncAll(plan, () => undefined);
-    wrong.push(elements.reduce((sum, change) => sum + change.elements.length, 0));
+    const { fields } = await make().sync(plan, "all", stages);
+    wrong.push(Number(fields.puts) + Number(fields.deletes));
   }
   await end(changing);
   connection.close();

@@ -1,74 +1,19 @@
-import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
-import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { RuleChange, RuleDifference, RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { type SharedSet, sharedSets } from "../layout/elements.ts";
 import { describeFrontend, formatElement } from "../layout/format-element.ts";
 import type { SetElement } from "../netlink/transaction.ts";
-import { differentChains, readOwnObjects, readRules } from "../read/read-table.ts";
+import type { SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
-import { ipOf, renderHooks } from "../render/skeleton.ts";
-import { NftTable, type NftTableOptions, type TableChange } from "./nft-table.ts";
+import { ipOf } from "../render/skeleton.ts";
 
-/** The rules of one IP family, in one nftables table. */
-export class NftRuleSet implements RuleSet {
-  readonly servesWholeAddresses = true;
-  readonly #options: NftTableOptions;
-  readonly #table: NftTable;
-  #plan: FamilyPlan | undefined;
-
-  constructor(options: NftTableOptions) {
-    this.#options = options;
-    this.#table = new NftTable(options);
-  }
-
-  get family(): Family {
-    return this.#options.family;
-  }
-
-  get desired(): RuleList {
-    return listRules(this.family, () => this.#table.elements);
-  }
-
-  /**
-   * The same rules as {@link desired} after a successful call, because `NftTable` repairs whatever differs; none after
-   * a failed call, because the kernel's rules are then unknown.
-   */
-  get installed(): RuleList {
-    return listRules(this.family, () => (this.#table.isKnown ? this.#table.elements : undefined));
-  }
-
-  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
-    this.#plan = plan;
-    // After a failure, the kit passes "all"; this does not rely on it.
-    const isFull = touched === "all" || !this.#table.isKnown;
-    const change = isFull
-      ? await this.#table.syncAll(plan, () => stages.committing())
-      : await this.#table.sync(plan, touched, () => stages.committing());
-    return makeNftChange(this.family, isFull ? "full" : "partial", change);
-  }
-
-  async repair(): Promise<RuleChange> {
-    if (this.#plan === undefined) throw new Error("repair before the first sync");
-    return makeNftChange(this.family, "full", await this.#table.repair(this.#plan, () => undefined));
-  }
-
-  /**
-   * Whether packets reach the table through every base chain, except those of whole addresses. The base chains are the
-   * last to be installed in a first load, so their presence shows that the load was completed.
-   */
-  async isInstalled(): Promise<boolean> {
-    const { connection, table } = this.#options;
-    const id = { family: this.family, name: table };
-    const present = await readOwnObjects(connection, id);
-    if (present === undefined) return false;
-    return differentChains(renderHooks(id), await readRules(connection, id, present)).length === 0;
-  }
-
-  async close(): Promise<void> {
-    this.#options.connection.close();
-  }
+/** Changes that one call made to a table. */
+export interface TableChange {
+  readonly elements: readonly SharedSetChange[];
+  /** Chains whose rules changed. */
+  readonly chains: readonly string[];
 }
 
 /** Describes a change for log, metrics and inspection. */

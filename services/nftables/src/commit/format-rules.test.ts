@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { ServiceElements } from "../render/service-elements.ts";
 import { ChangingPlan } from "../testing/plans.ts";
-import { listRules } from "./nft-rule-set.ts";
+import { listRules } from "./format-rules.ts";
 
 function fill(services: Readonly<Record<`${string}/${string}`, number>>) {
   const plan = new ChangingPlan("v4");
