@@ -66,7 +66,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";
   return {
     wantsLoopbackNodePorts: options.iptablesLocalhostNodeports !== false,
-    openRuleSets: (host) => openRuleSets({ settings, variant }, host),
+    openRuleSets: (host) => openRuleSets(settings, variant, host),
     cleanUp: ({ sysctls, log }) => removeRules({ prefix, sysctls, log }),
   };
 }

@@ -30,7 +30,6 @@ export interface Kernel {
   readonly maxChains?: number | undefined;
 }
 
-/** Options of {@link IptablesRuleSet}. */
 interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
@@ -255,21 +254,18 @@ export function makeIptablesChange(
       if (body !== undefined) before.set(id, body);
     }
   }
+  const { filter, nat } = ruleset;
+  const puts = [...filter.puts, ...nat.puts];
   return {
     mode,
     ruleset,
-    fields: describeSize(ruleset),
+    fields: {
+      chains: puts.length,
+      deleted: filter.deletes.length + nat.deletes.length,
+      jumps: filter.jumps.length + nat.jumps.length,
+      example: puts[0]?.chain,
+    },
     differences: () => listDifferences(ruleset, before),
-  };
-}
-
-function describeSize({ filter, nat }: RulesetChange): RuleChange["fields"] {
-  const puts = [...filter.puts, ...nat.puts];
-  return {
-    chains: puts.length,
-    deleted: filter.deletes.length + nat.deletes.length,
-    jumps: filter.jumps.length + nat.jumps.length,
-    example: puts[0]?.chain,
   };
 }
 

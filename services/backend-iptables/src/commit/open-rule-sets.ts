@@ -15,19 +15,16 @@ import type { RuleSettings } from "../render/chains.ts";
 import { type IptablesChange, IptablesRuleSet, type Kernel } from "./iptables-rule-set.ts";
 import { observeRules } from "./observe-rules.ts";
 
-/** Options of `openRuleSets`, from the command line. */
-export interface OpenOptions {
-  readonly settings: RuleSettings;
-  readonly variant: Variant | "auto";
-}
-
 /**
  * Opens the rule set of each family for which the node has tools.
  *
  * Errors: IPTABLES_MISSING for IPv4.
  */
-export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promise<OpenRuleSets<IptablesChange>> {
-  const { settings, variant } = options;
+export async function openRuleSets(
+  settings: RuleSettings,
+  variant: Variant | "auto",
+  host: ProxyHost,
+): Promise<OpenRuleSets<IptablesChange>> {
   const { destination, sysctls } = host;
   const isReadOnly = destination.kind !== "kernel";
   const ruleSets: IptablesRuleSet[] = [];
@@ -56,15 +53,9 @@ export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promi
 function openKernel(tools: Tools, { destination }: ProxyHost): Kernel {
   const restore = async (transaction: string): Promise<void> => {
     if (destination.kind === "print") destination.print(`# ${tools.restore} --noflush\n${transaction}`);
-    if (destination.kind === "kernel") {
-      await restoreRules(transaction, { tools, run: runTool });
-    }
+    if (destination.kind === "kernel") await restoreRules(transaction, { tools, run: runTool });
   };
-  return {
-    read: (take) => scanRules(tools, runTool, take),
-    restore,
-    maxChains: maxChainsOf(tools),
-  };
+  return { read: (take) => scanRules(tools, runTool, take), restore, maxChains: maxChainsOf(tools) };
 }
 
 /**

@@ -47,7 +47,6 @@ export function isEmptyChange(change: RulesetChange): boolean {
   return tables.every((table) => isEmptyTable(change[table]));
 }
 
-/** Whether a change to one table has no effect. */
 function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
   return puts.length + deletes.length + jumps.length === 0;
 }

@@ -16,7 +16,6 @@ export interface InstalledRules {
  */
 const builtIn = new Set(["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"]);
 
-/** A chain whose rules are arriving. */
 interface OpenChain {
   readonly id: ChainId;
   readonly lines: string[];

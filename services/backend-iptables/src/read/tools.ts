@@ -118,19 +118,6 @@ export function maxChainsOf({ variant }: Tools): number {
   return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;
 }
 
-/** The variant that `--iptables-variant auto` chooses, and why. */
-interface DetectedVariant {
-  /** `auto`: the program `iptables`, whichever variant it is. */
-  readonly variant: Variant | "auto";
-  readonly reason: string;
-}
-
-/** Rules of both families, as shown by the tools of one variant. */
-interface VariantRules {
-  readonly hasHint: boolean;
-  readonly ruleCount: number;
-}
-
 /**
  * Chains in table mangle by which kubelet tells containers which variant it uses: KUBE-IPTABLES-HINT since Kubernetes
  * 1.24, KUBE-KUBELET-CANARY since 1.17.
@@ -139,7 +126,8 @@ const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 const hintReason = "kubelet's chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY";
 
 /**
- * Finds out which variant of iptables the other programs of this node use. If kpng used the other variant, rules of
+ * Finds out which variant of iptables the other programs of this node use, and why; "auto" stands for the variant of the
+ * program `iptables`. If kpng used the other variant, rules of
  * both would apply to each packet, in an order that is hard to predict. The hint from kubelet decides; without one, the
  * variant that has more rules is chosen.
  *
@@ -149,7 +137,9 @@ const hintReason = "kubelet's chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY";
  * It runs iptables-save without `-t`, because this option would make iptables-legacy load a kernel module. A variant
  * that is not installed counts as having no rules.
  */
-export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
+export async function detectVariant(
+  run: RunTool,
+): Promise<{ readonly variant: Variant | "auto"; readonly reason: string }> {
   const nft = await look("nft", run);
   if (nft?.hasHint === true) return { variant: "nft", reason: hintReason };
   const legacy = await look("legacy", run);
@@ -161,7 +151,7 @@ export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
 }
 
 /** Reads the rules of one variant and looks for the hint. Returns undefined if the variant is not installed. */
-async function look(variant: Variant, run: RunTool): Promise<VariantRules | undefined> {
+async function look(variant: Variant, run: RunTool) {
   let hasHint = false;
   let ruleCount = 0;
   let isInstalled = false;

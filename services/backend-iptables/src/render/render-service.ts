@@ -26,7 +26,6 @@ import {
   chainId,
   comment,
   host,
-  ifNotPod,
   ifPod,
   ifPort,
   ifProtocol,
@@ -108,7 +107,7 @@ function renderClusterIPMasquerade(
   if (internalRoutes?.outside.kind !== "balance" || !internalRoutes.outside.isMasqueraded) return [];
   const { pod } = internalRoutes;
   const isForAll = node.podTraffic === undefined || (pod.kind === "balance" && pod.isMasqueraded);
-  const match = isForAll ? { source: "", interface: "" } : ifNotPod(node.podTraffic);
+  const match = isForAll ? { source: "", interface: "" } : ifPod(node.podTraffic, "! ");
   return frontends.flatMap(({ kind, address }) =>
     kind !== "clusterIP" || address === undefined
       ? []

@@ -101,25 +101,16 @@ interface PodMatch {
   readonly interface: string;
 }
 
-/** Returns the match for packets that pods send. */
-export function ifPod(traffic: PodTraffic): PodMatch {
+/** Returns the match for packets that pods send, or with `not` "! " for all others. */
+export function ifPod(traffic: PodTraffic, not: "" | "! " = ""): PodMatch {
   switch (traffic.kind) {
     case "source":
-      return { source: `-s ${traffic.cidr}`, interface: "" };
+      return { source: `${not}-s ${traffic.cidr}`, interface: "" };
     case "interface":
-      return { source: "", interface: `-i ${traffic.name}` };
+      return { source: "", interface: `${not}-i ${traffic.name}` };
     case "interfacePrefix":
-      return { source: "", interface: `-i ${traffic.prefix}+` };
+      return { source: "", interface: `${not}-i ${traffic.prefix}+` };
   }
-}
-
-/** Returns the match for packets that pods do not send. */
-export function ifNotPod(traffic: PodTraffic): PodMatch {
-  const match = ifPod(traffic);
-  return {
-    source: match.source === "" ? "" : `! ${match.source}`,
-    interface: match.interface === "" ? "" : `! ${match.interface}`,
-  };
 }
 
 /** Joins the parts of a rule, leaving out empty ones. */
