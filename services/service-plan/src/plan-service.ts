@@ -273,7 +273,6 @@ function isAddress(text: string, family: Family): boolean {
   return family === "v4" ? isIPv4(text) : isIPv6(text) && !text.includes("%");
 }
 
-/** True for whole numbers from 1 to 65535. */
 function isPortNumber(value: number): boolean {
   return Number.isInteger(value) && value >= 1 && value <= 65_535;
 }

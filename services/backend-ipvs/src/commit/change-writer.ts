@@ -55,7 +55,6 @@ interface ChangeWriterOptions {
   readonly print?: ((text: string) => void) | undefined;
 }
 
-/** Context of the changes that `ChangeWriter` writes. */
 interface WriteOptions {
   /** Objects in the kernel before the changes. */
   readonly installed: InstalledObjects;
@@ -90,7 +89,6 @@ export class ChangeWriter {
     return this.#refused.size;
   }
 
-  /** Whether the kernel has refused an object. */
   isRefused(kind: ObjectChange["kind"], key: string): boolean {
     return this.#refused.has(`${kind} ${key}`);
   }

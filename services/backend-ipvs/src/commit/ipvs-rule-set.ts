@@ -168,7 +168,6 @@ export class IpvsRuleSet implements RuleSet {
     );
   }
 
-  /** Number of objects that Services need and that the kernel refuses. */
   get refusedCount(): number {
     return this.#writer.refusedCount;
   }

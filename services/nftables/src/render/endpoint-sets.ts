@@ -115,19 +115,16 @@ export class EndpointSets {
     this.#freeIds = [...unused.filter((id) => !ids.has(id)), ...unused.filter((id) => ids.has(id))];
   }
 
-  /** Writes the endpoint of one slot. */
   #setSlot({ id, map, slots }: EndpointSet, at: number, endpoint: ElementBytes): void {
     slots[at] = endpoint;
     this.#table.put(map, slotKey(id, at), endpoint);
   }
 
-  /** Deletes the last slot. */
   #truncate({ id, map, slots }: EndpointSet): void {
     slots.pop();
     this.#table.delete(map, slotKey(id, slots.length));
   }
 
-  /** Returns all ids that no set has at present. */
   #unusedIds(): number[] {
     const used = new Set([...this.#sets.values()].map(({ id }) => id));
     return Array.from({ length: maxSetId }, (_, index) => index + 1).filter((id) => !used.has(id));

@@ -14,7 +14,6 @@ export interface ServiceChain extends Chain {
   readonly sets?: readonly DeclaredSet[] | undefined;
 }
 
-/** A set or map that belongs to a chain. */
 interface DeclaredSet {
   readonly kind: "set" | "map";
   readonly name: string;

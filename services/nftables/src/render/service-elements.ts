@@ -33,7 +33,6 @@ interface NumberedSet {
   readonly count: number;
 }
 
-/** One element that a Service adds to a set. */
 interface ServiceElement {
   readonly set: SharedSet;
   readonly key: ElementBytes;
@@ -131,7 +130,6 @@ interface Contribution {
   readonly stickyEndpoints: readonly (readonly [set: string, endpoint: ElementBytes])[];
 }
 
-/** An element that a Service needs. */
 interface OwnedElement {
   readonly set: SharedSet;
   readonly key: ElementBytes;
@@ -176,7 +174,6 @@ export class ServiceElements {
     this.#chains = new ServiceChains(table);
   }
 
-  /** The chains of Services. */
   get chains(): ServiceChains {
     // Rendered once after many puts, because it contains the addresses of all Services.
     if (this.#isWholeEntryStale) this.#updateWholeEntry();
@@ -350,7 +347,6 @@ function setName({ name, protocol }: ServicePortPlan, set: EndpointSetName): str
   return `${name} ${protocol} ${set}`;
 }
 
-/** Returns the id of the endpoint set in the value of a frontend. */
 function idOf(value: ElementBytes): number {
   return unpackSet(readNumber(value)).id;
 }
