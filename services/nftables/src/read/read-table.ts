@@ -105,21 +105,16 @@ export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[
  * elements of a set of source ranges count as one more rule of the chain with the same name.
  */
 export function differentChains(commands: string, rules: RulesByChain): readonly string[] {
-  const hooks = hooksIn(commands);
-  const desired = new Map<string, number>();
-  for (const [, name = ""] of commands.matchAll(/^add (?:rule|element|chain(?=.* \{)) \S+ \S+ (\S+)/gm)) {
-    desired.set(name, (desired.get(name) ?? 0) + 1);
+  const desired = new Map<string, { readonly count: number; readonly hook: string | undefined }>();
+  const additions = /^add (?:rule|element|chain(?=.* \{)) \S+ \S+ (\S+)(?: \{ (type .*) \}$)?/gm;
+  for (const [, name = "", hook] of commands.matchAll(additions)) {
+    const before = desired.get(name);
+    desired.set(name, { count: (before?.count ?? 0) + 1, hook: before?.hook ?? hook });
   }
-  return [...desired].flatMap(([name, count]) => {
+  return [...desired].flatMap(([name, { count, hook }]) => {
     const installed = rules.get(name) ?? [];
-    return installed.length === count && (hooks.get(name) ?? installed[0]) === installed[0] ? [] : [name];
+    return installed.length === count && (hook ?? installed[0]) === installed[0] ? [] : [name];
   });
-}
-
-/** Returns the hook and policy of each base chain that `commands` add. Pure. */
-function hooksIn(commands: string): TableObjects["hooks"] {
-  const additions = commands.matchAll(/^add chain \S+ \S+ (\S+) \{ (.*) \}$/gm);
-  return new Map(Array.from(additions, ([, name = "", hook = ""]) => [name, hook]));
 }
 
 /**

@@ -8,7 +8,6 @@ import type {
   Route,
   ServicePlan,
   ServicePortPlan,
-  WholeAddressPlan,
 } from "@kpng/service-plan/service-plan.ts";
 import {
   addressBytes,
@@ -293,7 +292,10 @@ export class ServiceElements {
     };
     const rangesChain = (sources: AllowedSources): string => addChain(renderRangesChain(this.#family, sources));
     if (plan.whole !== undefined) {
-      const rules = this.#putWhole(plan.key, plan.whole, rangesChain);
+      const node = { family: this.#family, podTraffic: this.#podTraffic };
+      const rules = renderWholeAddresses(node, plan.whole, this.#maxClients, rangesChain);
+      this.#whole.set(plan.key, rules);
+      this.#isWholeEntryStale = true;
       for (const chain of rules.chains) addChain(chain);
     }
     const rendered = [...renderService(plan, { numbered, rangesChain }), ...extra];
@@ -306,14 +308,6 @@ export class ServiceElements {
       chains,
       stickyEndpoints,
     };
-  }
-
-  #putWhole(key: ServiceKey, whole: WholeAddressPlan, rangesChain: RenderedParts["rangesChain"]): WholeAddressRules {
-    const node = { family: this.#family, podTraffic: this.#podTraffic };
-    const rules = renderWholeAddresses(node, whole, this.#maxClients, rangesChain);
-    this.#whole.set(key, rules);
-    this.#isWholeEntryStale = true;
-    return rules;
   }
 
   /** Adds the new chains before the old ones are released, so that those with the same names stay. */
