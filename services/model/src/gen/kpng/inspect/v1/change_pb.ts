@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/change.proto.
  */
 export const file_kpng_inspect_v1_change: GenFile = /*@__PURE__*/
-  fileDesc("ChxrcG5nL2luc3BlY3QvdjEvY2hhbmdlLnByb3RvEg9rcG5nLmluc3BlY3QudjEiWwoNQ2hhbmdlZE9iamVjdBIpCgRraW5kGAEgASgOMhsua3BuZy5pbnNwZWN0LnYxLk9iamVjdEtpbmQSCwoDa2V5GAIgASgJEhIKCmlzX2RlbGV0ZWQYAyABKAgipgQKBkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIvCgdvYmplY3RzGAIgAygLMh4ua3BuZy5pbnNwZWN0LnYxLkNoYW5nZWRPYmplY3QSFAoMb2JqZWN0X2NvdW50GAMgASgEEhUKDWlzX2ZpcnN0X2xpc3QYBCABKAgSDgoGc291cmNlGAUgASgJEjAKDHRyaWdnZXJlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLcmVjZWl2ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXN0b3JlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKdG9sZF9jb3VudBgJIAEoDRIWCg5yZWNlaXZlZF9jb3VudBgKIAEoDRIVCg1hcHBsaWVkX2NvdW50GAsgASgNEhQKDGZhaWxlZF9jb3VudBgMIAEoDRISCgpsb3N0X2NvdW50GA0gASgNEicKBnN0YWdlcxgOIAEoCzIXLmtwbmcuaW5zcGVjdC52MS5TdGFnZXMSMwoHc2xvd2VzdBgPIAEoCzIiLmtwbmcuaW5zcGVjdC52MS5TbG93ZXN0U3Vic2NyaWJlchIqCghmYWlsdXJlcxgQIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5GYWlsdXJlEhMKC290aGVyX2NvdW50GBEgASgNIp4CCgZTdGFnZXMSKwoEc2VuZBgBIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLgoHdHJhbnNpdBgCIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SKwoEd2FpdBgDIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLQoGcmVuZGVyGAQgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbhItCgZjb21taXQYBSABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEiwKBXRvdGFsGAYgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbiKVAQoMRGlzdHJpYnV0aW9uEg0KBWNvdW50GAEgASgNEiYKA3A1MBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhImCgNwOTkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDbWF4GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIuEBChFTbG93ZXN0U3Vic2NyaWJlchIMCgRub2RlGAEgASgJEg8KB3Byb2dyYW0YAiABKAkSJwoEc2VuZBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIqCgd0cmFuc2l0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KB3RpbWluZ3MYBSABKAsyHS5rcG5nLmluc3BlY3QudjEuQXBwbHlUaW1pbmdzEigKBXRvdGFsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjcKB0ZhaWx1cmUSDAoEbm9kZRgBIAEoCRIPCgdwcm9ncmFtGAIgASgJEg0KBWVycm9yGAMgASgJKnMKCk9iamVjdEtpbmQSGwoXT0JKRUNUX0tJTkRfVU5TUEVDSUZJRUQQABIXChNPQkpFQ1RfS0lORF9TRVJWSUNFEAESGQoVT0JKRUNUX0tJTkRfRU5EUE9JTlRTEAISFAoQT0JKRUNUX0tJTkRfTk9ERRADQjNaMWdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9pbnNwZWN0djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
+  fileDesc("ChxrcG5nL2luc3BlY3QvdjEvY2hhbmdlLnByb3RvEg9rcG5nLmluc3BlY3QudjEiWwoNQ2hhbmdlZE9iamVjdBIpCgRraW5kGAEgASgOMhsua3BuZy5pbnNwZWN0LnYxLk9iamVjdEtpbmQSCwoDa2V5GAIgASgJEhIKCmlzX2RlbGV0ZWQYAyABKAgi5gQKBkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIvCgdvYmplY3RzGAIgAygLMh4ua3BuZy5pbnNwZWN0LnYxLkNoYW5nZWRPYmplY3QSFAoMb2JqZWN0X2NvdW50GAMgASgEEhUKDWlzX2ZpcnN0X2xpc3QYBCABKAgSDgoGc291cmNlGAUgASgJEjAKDHRyaWdnZXJlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLcmVjZWl2ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXN0b3JlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKdG9sZF9jb3VudBgMIAEoDRIWCg5yZWNlaXZlZF9jb3VudBgNIAEoDRIVCg1hcHBsaWVkX2NvdW50GA4gASgNEhQKDGZhaWxlZF9jb3VudBgPIAEoDRISCgpsb3N0X2NvdW50GBAgASgNEicKBnN0YWdlcxgRIAEoCzIXLmtwbmcuaW5zcGVjdC52MS5TdGFnZXMSMwoHc2xvd2VzdBgSIAEoCzIiLmtwbmcuaW5zcGVjdC52MS5TbG93ZXN0U3Vic2NyaWJlchIqCghmYWlsdXJlcxgTIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5GYWlsdXJlEhMKC290aGVyX2NvdW50GBQgASgNSgQICRAKSgQIChALSgQICxAMUg1maXJzdF9zZW50X2F0UgxsYXN0X3NlbnRfYXRSD2xhc3RfYXBwbGllZF9hdCKeAgoGU3RhZ2VzEisKBHNlbmQYASABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi4KB3RyYW5zaXQYAiABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEisKBHdhaXQYAyABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi0KBnJlbmRlchgEIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLQoGY29tbWl0GAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbhIsCgV0b3RhbBgGIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24ilQEKDERpc3RyaWJ1dGlvbhINCgVjb3VudBgBIAEoDRImCgNwNTAYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDcDk5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiYKA21heBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLhAQoRU2xvd2VzdFN1YnNjcmliZXISDAoEbm9kZRgBIAEoCRIPCgdwcm9ncmFtGAIgASgJEicKBHNlbmQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoHdHJhbnNpdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIuCgd0aW1pbmdzGAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5ncxIoCgV0b3RhbBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI3CgdGYWlsdXJlEgwKBG5vZGUYASABKAkSDwoHcHJvZ3JhbRgCIAEoCRINCgVlcnJvchgDIAEoCSpzCgpPYmplY3RLaW5kEhsKF09CSkVDVF9LSU5EX1VOU1BFQ0lGSUVEEAASFwoTT0JKRUNUX0tJTkRfU0VSVklDRRABEhkKFU9CSkVDVF9LSU5EX0VORFBPSU5UUxACEhQKEE9CSkVDVF9LSU5EX05PREUQA0IzWjFnaXRodWIuY29tL2twbmctcHJvamVjdC9rcG5nL2NsaWVudHMvZ28vaW5zcGVjdHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
 
 /**
  * An object that was created, changed or deleted.
@@ -121,63 +121,63 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
    * applied_count, failed_count, lost_count and the nodes that have not answered yet; nodes whose proxies do not
    * acknowledge never do. Several proxies on one node count separately.
    *
-   * @generated from field: uint32 told_count = 9;
+   * @generated from field: uint32 told_count = 12;
    */
   toldCount: number;
 
   /**
    * Number of these nodes that received it.
    *
-   * @generated from field: uint32 received_count = 10;
+   * @generated from field: uint32 received_count = 13;
    */
   receivedCount: number;
 
   /**
    * Number of these nodes that acknowledged it as applied.
    *
-   * @generated from field: uint32 applied_count = 11;
+   * @generated from field: uint32 applied_count = 14;
    */
   appliedCount: number;
 
   /**
    * Number of these nodes whose last attempt to apply it failed.
    *
-   * @generated from field: uint32 failed_count = 12;
+   * @generated from field: uint32 failed_count = 15;
    */
   failedCount: number;
 
   /**
    * Number of these nodes that disconnected before they acknowledged it: their rows say what they have applied since.
    *
-   * @generated from field: uint32 lost_count = 13;
+   * @generated from field: uint32 lost_count = 16;
    */
   lostCount: number;
 
   /**
    * Durations of the stages for subscribers that applied it; absent if none has.
    *
-   * @generated from field: kpng.inspect.v1.Stages stages = 14;
+   * @generated from field: kpng.inspect.v1.Stages stages = 17;
    */
   stages?: Stages | undefined;
 
   /**
    * Last subscriber to apply it; absent if none has.
    *
-   * @generated from field: kpng.inspect.v1.SlowestSubscriber slowest = 15;
+   * @generated from field: kpng.inspect.v1.SlowestSubscriber slowest = 18;
    */
   slowest?: SlowestSubscriber | undefined;
 
   /**
    * First failures, at most 10.
    *
-   * @generated from field: repeated kpng.inspect.v1.Failure failures = 16;
+   * @generated from field: repeated kpng.inspect.v1.Failure failures = 19;
    */
   failures: Failure[];
 
   /**
    * Number of relays, people and recorders that the change was sent to. No other field counts them.
    *
-   * @generated from field: uint32 other_count = 17;
+   * @generated from field: uint32 other_count = 20;
    */
   otherCount: number;
 };

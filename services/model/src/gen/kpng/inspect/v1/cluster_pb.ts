@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/cluster.proto.
  */
 export const file_kpng_inspect_v1_cluster: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvY2x1c3Rlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIsgECgdTZXJ2aWNlEhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHR5cGUYAyABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAQgASgJEhMKC2lzX2hlYWRsZXNzGAUgASgIEhMKC2NsdXN0ZXJfaXBzGAYgAygJEhQKDGV4dGVybmFsX2lwcxgHIAMoCRIZChFsb2FkX2JhbGFuY2VyX2lwcxgIIAMoCRIVCg1zb3VyY2VfcmFuZ2VzGAkgAygJEisKBXBvcnRzGAogAygLMhwua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2VQb3J0Ej8KF2ludGVybmFsX3RyYWZmaWNfcG9saWN5GAsgASgOMh4ua3BuZy5pbnNwZWN0LnYxLlRyYWZmaWNQb2xpY3kSPwoXZXh0ZXJuYWxfdHJhZmZpY19wb2xpY3kYDCABKA4yHi5rcG5nLmluc3BlY3QudjEuVHJhZmZpY1BvbGljeRIYChBhZmZpbml0eV9zZWNvbmRzGA0gASgNEh4KFmhlYWx0aF9jaGVja19ub2RlX3BvcnQYDiABKA0SMgoJZW5kcG9pbnRzGA8gASgLMh8ua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50Q291bnRzEjQKBmxhYmVscxgQIAMoCzIkLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlLkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEifgoLU2VydmljZVBvcnQSDAoEbmFtZRgBIAEoCRIrCghwcm90b2NvbBgCIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIMCgRwb3J0GAMgASgNEhEKCW5vZGVfcG9ydBgEIAEoDRITCgt0YXJnZXRfcG9ydBgFIAEoCSJHCg5FbmRwb2ludENvdW50cxINCgVyZWFkeRgBIAEoDRITCgt0ZXJtaW5hdGluZxgCIAEoDRIRCglub3RfcmVhZHkYAyABKA0ikQIKCEVuZHBvaW50EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEg0KBXNsaWNlGAMgASgJEhEKCWFkZHJlc3NlcxgEIAMoCRIsCgVwb3J0cxgFIAMoCzIdLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludFBvcnQSCwoDcG9kGAYgASgJEgwKBG5vZGUYByABKAkSDAoEem9uZRgIIAEoCRIQCghpc19yZWFkeRgJIAEoCBISCgppc19zZXJ2aW5nGAogASgIEhYKDmlzX3Rlcm1pbmF0aW5nGAsgASgIEhQKDGhpbnRlZF96b25lcxgMIAMoCRIUCgxoaW50ZWRfbm9kZXMYDSADKAkiVwoMRW5kcG9pbnRQb3J0EgwKBG5hbWUYASABKAkSDAoEcG9ydBgCIAEoDRIrCghwcm90b2NvbBgDIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbCK3AwoETm9kZRIMCgRuYW1lGAEgASgJEhAKCGlzX2tub3duGAIgASgIEgwKBHpvbmUYAyABKAkSEQoJYWRkcmVzc2VzGAQgAygJEhEKCXBvZF9jaWRycxgFIAMoCRITCgtpc19lbGlnaWJsZRgGIAEoCBIWCg5lbmRwb2ludF9jb3VudBgHIAEoDRIqCgVzdGF0ZRgIIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhgKEHN1YnNjcmliZXJfY291bnQYCSABKA0SGAoQYXBwbGllZF9yZXZpc2lvbhgKIAEoBBIzCg91bmFwcGxpZWRfc2luY2UYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCHByb2dyYW1zGAwgAygJEg0KBWVycm9yGA0gASgJEhYKDm9ic2VydmVyX2NvdW50GA4gASgNEjEKBmxhYmVscxgPIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5Ob2RlLkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEqWwoIUHJvdG9jb2wSGAoUUFJPVE9DT0xfVU5TUEVDSUZJRUQQABIQCgxQUk9UT0NPTF9UQ1AQARIQCgxQUk9UT0NPTF9VRFAQAhIRCg1QUk9UT0NPTF9TQ1RQEAMqZQoNVHJhZmZpY1BvbGljeRIeChpUUkFGRklDX1BPTElDWV9VTlNQRUNJRklFRBAAEhoKFlRSQUZGSUNfUE9MSUNZX0NMVVNURVIQARIYChRUUkFGRklDX1BPTElDWV9MT0NBTBACQjNaMWdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9pbnNwZWN0djFiBnByb3RvMw", [file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvY2x1c3Rlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIokFCgdTZXJ2aWNlEhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHR5cGUYAyABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAQgASgJEhMKC2lzX2hlYWRsZXNzGAUgASgIEhMKC2NsdXN0ZXJfaXBzGAYgAygJEhQKDGV4dGVybmFsX2lwcxgHIAMoCRIZChFsb2FkX2JhbGFuY2VyX2lwcxgIIAMoCRIVCg1zb3VyY2VfcmFuZ2VzGAogAygJEisKBXBvcnRzGAsgAygLMhwua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2VQb3J0Ej8KF2ludGVybmFsX3RyYWZmaWNfcG9saWN5GAwgASgOMh4ua3BuZy5pbnNwZWN0LnYxLlRyYWZmaWNQb2xpY3kSPwoXZXh0ZXJuYWxfdHJhZmZpY19wb2xpY3kYDSABKA4yHi5rcG5nLmluc3BlY3QudjEuVHJhZmZpY1BvbGljeRIYChBhZmZpbml0eV9zZWNvbmRzGA4gASgNEh4KFmhlYWx0aF9jaGVja19ub2RlX3BvcnQYDyABKA0SMgoJZW5kcG9pbnRzGBAgASgLMh8ua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50Q291bnRzEjQKBmxhYmVscxgRIAMoCzIkLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlLkxhYmVsc0VudHJ5Gi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFKBAgJEApKBAgSEBNKBAgTEBRSHHByb3h5X21vZGVfbG9hZF9iYWxhbmNlcl9pcHNSCmNyZWF0ZWRfYXRSA3VpZCJ+CgtTZXJ2aWNlUG9ydBIMCgRuYW1lGAEgASgJEisKCHByb3RvY29sGAIgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sEgwKBHBvcnQYAyABKA0SEQoJbm9kZV9wb3J0GAQgASgNEhMKC3RhcmdldF9wb3J0GAUgASgJIkcKDkVuZHBvaW50Q291bnRzEg0KBXJlYWR5GAEgASgNEhMKC3Rlcm1pbmF0aW5nGAIgASgNEhEKCW5vdF9yZWFkeRgDIAEoDSKRAgoIRW5kcG9pbnQSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDQoFc2xpY2UYAyABKAkSEQoJYWRkcmVzc2VzGAQgAygJEiwKBXBvcnRzGAUgAygLMh0ua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50UG9ydBILCgNwb2QYBiABKAkSDAoEbm9kZRgHIAEoCRIMCgR6b25lGAggASgJEhAKCGlzX3JlYWR5GAkgASgIEhIKCmlzX3NlcnZpbmcYCiABKAgSFgoOaXNfdGVybWluYXRpbmcYCyABKAgSFAoMaGludGVkX3pvbmVzGAwgAygJEhQKDGhpbnRlZF9ub2RlcxgNIAMoCSJXCgxFbmRwb2ludFBvcnQSDAoEbmFtZRgBIAEoCRIMCgRwb3J0GAIgASgNEisKCHByb3RvY29sGAMgASgOMhkua3BuZy5pbnNwZWN0LnYxLlByb3RvY29sIrcDCgROb2RlEgwKBG5hbWUYASABKAkSEAoIaXNfa25vd24YAiABKAgSDAoEem9uZRgDIAEoCRIRCglhZGRyZXNzZXMYBCADKAkSEQoJcG9kX2NpZHJzGAUgAygJEhMKC2lzX2VsaWdpYmxlGAYgASgIEhYKDmVuZHBvaW50X2NvdW50GAcgASgNEioKBXN0YXRlGAggASgOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSGAoQc3Vic2NyaWJlcl9jb3VudBgJIAEoDRIYChBhcHBsaWVkX3JldmlzaW9uGAogASgEEjMKD3VuYXBwbGllZF9zaW5jZRgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcHJvZ3JhbXMYDCADKAkSDQoFZXJyb3IYDSABKAkSFgoOb2JzZXJ2ZXJfY291bnQYDiABKA0SMQoGbGFiZWxzGA8gAygLMiEua3BuZy5pbnNwZWN0LnYxLk5vZGUuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASpbCghQcm90b2NvbBIYChRQUk9UT0NPTF9VTlNQRUNJRklFRBAAEhAKDFBST1RPQ09MX1RDUBABEhAKDFBST1RPQ09MX1VEUBACEhEKDVBST1RPQ09MX1NDVFAQAyplCg1UcmFmZmljUG9saWN5Eh4KGlRSQUZGSUNfUE9MSUNZX1VOU1BFQ0lGSUVEEAASGgoWVFJBRkZJQ19QT0xJQ1lfQ0xVU1RFUhABEhgKFFRSQUZGSUNfUE9MSUNZX0xPQ0FMEAJCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
 
 /**
  * A Service, with counts of its endpoints.
@@ -83,56 +83,56 @@ export type Service = Message<"kpng.inspect.v1.Service"> & {
   /**
    * CIDRs of the clients that may use load-balancer IPs; empty for all clients.
    *
-   * @generated from field: repeated string source_ranges = 9;
+   * @generated from field: repeated string source_ranges = 10;
    */
   sourceRanges: string[];
 
   /**
    * In the order of the object.
    *
-   * @generated from field: repeated kpng.inspect.v1.ServicePort ports = 10;
+   * @generated from field: repeated kpng.inspect.v1.ServicePort ports = 11;
    */
   ports: ServicePort[];
 
   /**
    * spec.internalTrafficPolicy, for cluster IPs.
    *
-   * @generated from field: kpng.inspect.v1.TrafficPolicy internal_traffic_policy = 11;
+   * @generated from field: kpng.inspect.v1.TrafficPolicy internal_traffic_policy = 12;
    */
   internalTrafficPolicy: TrafficPolicy;
 
   /**
    * spec.externalTrafficPolicy, for all other addresses.
    *
-   * @generated from field: kpng.inspect.v1.TrafficPolicy external_traffic_policy = 12;
+   * @generated from field: kpng.inspect.v1.TrafficPolicy external_traffic_policy = 13;
    */
   externalTrafficPolicy: TrafficPolicy;
 
   /**
    * Session affinity in seconds, 1 to 86400; 0 for none.
    *
-   * @generated from field: uint32 affinity_seconds = 13;
+   * @generated from field: uint32 affinity_seconds = 14;
    */
   affinitySeconds: number;
 
   /**
    * 1 to 65535; 0 for none.
    *
-   * @generated from field: uint32 health_check_node_port = 14;
+   * @generated from field: uint32 health_check_node_port = 15;
    */
   healthCheckNodePort: number;
 
   /**
    * Endpoints in its EndpointSlices.
    *
-   * @generated from field: kpng.inspect.v1.EndpointCounts endpoints = 15;
+   * @generated from field: kpng.inspect.v1.EndpointCounts endpoints = 16;
    */
   endpoints?: EndpointCounts | undefined;
 
   /**
    * Labels that the watcher keeps (--with-service-labels).
    *
-   * @generated from field: map<string, string> labels = 16;
+   * @generated from field: map<string, string> labels = 17;
    */
   labels: { [key: string]: string };
 };

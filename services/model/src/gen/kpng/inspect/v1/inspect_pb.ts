@@ -28,7 +28,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QivQIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEi4KCnN0YXJ0ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3ZlcnNpb24YCyABKAkSEgoKY2x1c3Rlcl9pZBgMIAEoCSJdChNMaXN0U2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIm0KFExpc3RTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIjcKFFdhdGNoU2VydmljZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIMCgRuYW1lGAIgASgJInsKFVdhdGNoU2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgigQEKFExpc3RFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkicAoVTGlzdEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiWwoVV2F0Y2hFbmRwb2ludHNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEgwKBG5vZGUYAyABKAkSEAoIZW5kcG9pbnQYBCABKAkifgoWV2F0Y2hFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCJ0ChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSKwoGc3RhdGVzGAIgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiTgoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIInoKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRIrCgZzdGF0ZXMYAiADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJUChdXYXRjaFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEisKBnN0YXRlcxgCIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIl8KEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSI5ChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIpQBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyKvAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEikKB3ZlcmRpY3QYCiABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgLIAEoCBIkCgVzdGVwcxgMIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgNIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA4gAygJIjgKE0xpc3RGaW5kaW5nc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg4KBm9iamVjdBgCIAEoCSKAAQoUTGlzdEZpbmRpbmdzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIZmluZGluZ3MYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuRmluZGluZxITCgtlcnJvcl9jb3VudBgDIAEoDRIVCg13YXJuaW5nX2NvdW50GAQgASgNMuMKCg5JbnNwZWN0U2VydmljZRJXCglHZXRTdGF0dXMSIS5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEmAKDExpc3RTZXJ2aWNlcxIkLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1Jlc3BvbnNlIgOQAgESYAoNV2F0Y2hTZXJ2aWNlcxIlLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVzcG9uc2UwARJjCg1MaXN0RW5kcG9pbnRzEiUua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXNwb25zZSIDkAIBEmMKDldhdGNoRW5kcG9pbnRzEiYua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVxdWVzdBonLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1Jlc3BvbnNlMAESVwoJTGlzdE5vZGVzEiEua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVzcG9uc2UiA5ACARJXCgpXYXRjaE5vZGVzEiIua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXF1ZXN0GiMua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXNwb25zZTABEmkKD0xpc3RTdWJzY3JpYmVycxInLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXF1ZXN0Gigua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlIgOQAgESaQoQV2F0Y2hTdWJzY3JpYmVycxIoLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVzcG9uc2UwARJdCgtMaXN0Q2hhbmdlcxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXNwb25zZSIDkAIBEl0KDFdhdGNoQ2hhbmdlcxIkLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1Jlc3BvbnNlMAESbwoRTGlzdE5vZGVFbmRwb2ludHMSKS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0Gioua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2UiA5ACARJgCgxMaXN0RmluZGluZ3MSJC5rcG5nLmluc3BlY3QudjEuTGlzdEZpbmRpbmdzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0RmluZGluZ3NSZXNwb25zZSIDkAIBElEKB0V4cGxhaW4SHy5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlcXVlc3QaIC5rcG5nLmluc3BlY3QudjEuRXhwbGFpblJlc3BvbnNlIgOQAgFCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_finding, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3Qi5gIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEi4KCnN0YXJ0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3ZlcnNpb24YDSABKAkSEgoKY2x1c3Rlcl9pZBgOIAEoCUoECAoQC0oECAwQDVILc3Vic2NyaWJlcnNSDmhlbGRfZGVsZXRpb25zIl0KE0xpc3RTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkibQoUTGlzdFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiNwoUV2F0Y2hTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkiewoVV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKBAQoUTGlzdEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJwChVMaXN0RW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50EhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJbChVXYXRjaEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCSJ+ChZXYXRjaEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIpABChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAlKBAgCEANSFG5vdF9hcHBsaWVkX3JldmlzaW9uImQKEUxpc3ROb2Rlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiQKBW5vZGVzGAIgAygLMhUua3BuZy5pbnNwZWN0LnYxLk5vZGUSFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJImoKEVdhdGNoTm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGVKBAgCEANSFG5vdF9hcHBsaWVkX3JldmlzaW9uInIKEldhdGNoTm9kZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIkCgVub2RlcxgCIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5Ob2RlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgiogEKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCUoECAIQA0oECAMQBFIEa2luZFIUbm90X2FwcGxpZWRfcmV2aXNpb24idgoXTGlzdFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkifAoXV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZUoECAIQA0oECAMQBFIEa2luZFIUbm90X2FwcGxpZWRfcmV2aXNpb24ihAEKGFdhdGNoU3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEg8KB2RlbGV0ZWQYAyADKAQSEwoLaXNfY29tcGxldGUYBCABKAgidQoSTGlzdENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJSgQIAxAEUg5zaW5jZV9yZXZpc2lvbiJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJPChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJSgQIAxAEUg5zaW5jZV9yZXZpc2lvbiJnChRXYXRjaENoYW5nZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIoCgdjaGFuZ2VzGAIgAygLMhcua3BuZy5pbnNwZWN0LnYxLkNoYW5nZRITCgtpc19jb21wbGV0ZRgDIAEoCCK3AQoYTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0EhEKCW5vZGVfbmFtZRgBIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYAiABKAkSEQoJbmFtZXNwYWNlGAMgASgJEg8KB3NlcnZpY2UYBCABKAkSEQoJcGFnZV9zaXplGAcgASgNEhIKCnBhZ2VfdG9rZW4YCCABKAlKBAgFEAZKBAgGEAdSCGVuZHBvaW50Ugtvbmx5X3VudXNlZCKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyK/AwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEikKB3ZlcmRpY3QYCyABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgMIAEoCBIkCgVzdGVwcxgNIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgOIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA8gAygJSgQIChALUghmcm9udGVuZCI4ChNMaXN0RmluZGluZ3NSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIOCgZvYmplY3QYAiABKAkigAEKFExpc3RGaW5kaW5nc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCGZpbmRpbmdzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLkZpbmRpbmcSEwoLZXJyb3JfY291bnQYAyABKA0SFQoNd2FybmluZ19jb3VudBgEIAEoDTLjCgoOSW5zcGVjdFNlcnZpY2USVwoJR2V0U3RhdHVzEiEua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVzcG9uc2UiA5ACARJgCgxMaXN0U2VydmljZXMSJC5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXNwb25zZSIDkAIBEmAKDVdhdGNoU2VydmljZXMSJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlMAESYwoNTGlzdEVuZHBvaW50cxIlLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVzcG9uc2UiA5ACARJjCg5XYXRjaEVuZHBvaW50cxImLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1JlcXVlc3QaJy5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXNwb25zZTABElcKCUxpc3ROb2RlcxIhLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1Jlc3BvbnNlIgOQAgESVwoKV2F0Y2hOb2RlcxIiLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVxdWVzdBojLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVzcG9uc2UwARJpCg9MaXN0U3Vic2NyaWJlcnMSJy5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVxdWVzdBooLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXNwb25zZSIDkAIBEmkKEFdhdGNoU3Vic2NyaWJlcnMSKC5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QaKS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlMAESXQoLTGlzdENoYW5nZXMSIy5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVzcG9uc2UiA5ACARJdCgxXYXRjaENoYW5nZXMSJC5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXNwb25zZTABEm8KEUxpc3ROb2RlRW5kcG9pbnRzEikua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBoqLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlIgOQAgESYAoMTGlzdEZpbmRpbmdzEiQua3BuZy5pbnNwZWN0LnYxLkxpc3RGaW5kaW5nc1JlcXVlc3QaJS5rcG5nLmluc3BlY3QudjEuTGlzdEZpbmRpbmdzUmVzcG9uc2UiA5ACARJRCgdFeHBsYWluEh8ua3BuZy5pbnNwZWN0LnYxLkV4cGxhaW5SZXF1ZXN0GiAua3BuZy5pbnNwZWN0LnYxLkV4cGxhaW5SZXNwb25zZSIDkAIBQjNaMWdpdGh1Yi5jb20va3BuZy1wcm9qZWN0L2twbmcvY2xpZW50cy9nby9pbnNwZWN0djFiBnByb3RvMw", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_finding, file_kpng_inspect_v1_subscriber]);
 
 /**
  * Request for the counts.
@@ -117,14 +117,14 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
   /**
    * Start of the watcher.
    *
-   * @generated from field: google.protobuf.Timestamp started_at = 10;
+   * @generated from field: google.protobuf.Timestamp started_at = 11;
    */
   startedAt?: Timestamp | undefined;
 
   /**
    * Version of the watcher's program; "" if unknown: a watcher inside another program, or an older one.
    *
-   * @generated from field: string version = 11;
+   * @generated from field: string version = 13;
    */
   version: string;
 
@@ -132,7 +132,7 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
    * Identity of the cluster that the state comes from: the UID of its namespace kube-system. "" if the watcher may not read
    * it, or if the state comes from files or a recording.
    *
-   * @generated from field: string cluster_id = 12;
+   * @generated from field: string cluster_id = 14;
    */
   clusterId: string;
 };
@@ -482,21 +482,21 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
   /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 3;
    */
   states: ApplyState[];
 
   /**
    * Maximum number of results, 1 to 1000; 0 means 500.
    *
-   * @generated from field: uint32 page_size = 3;
+   * @generated from field: uint32 page_size = 4;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 4;
+   * @generated from field: string page_token = 5;
    */
   pageToken: string;
 };
@@ -559,7 +559,7 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
   /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 3;
    */
   states: ApplyState[];
 };
@@ -629,21 +629,21 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
   /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 4;
    */
   states: ApplyState[];
 
   /**
    * Maximum number of results, 1 to 1000; 0 means 500.
    *
-   * @generated from field: uint32 page_size = 3;
+   * @generated from field: uint32 page_size = 5;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 4;
+   * @generated from field: string page_token = 6;
    */
   pageToken: string;
 };
@@ -706,7 +706,7 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
   /**
    * States; empty for all.
    *
-   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 2;
+   * @generated from field: repeated kpng.inspect.v1.ApplyState states = 4;
    */
   states: ApplyState[];
 };
@@ -783,14 +783,14 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
   /**
    * Maximum number of results, 1 to 1000; 0 means 100.
    *
-   * @generated from field: uint32 page_size = 3;
+   * @generated from field: uint32 page_size = 4;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 4;
+   * @generated from field: string page_token = 5;
    */
   pageToken: string;
 };
@@ -937,14 +937,14 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
   /**
    * Maximum number of results, 1 to 1000; 0 means 500. A Service is never split, so there may be more.
    *
-   * @generated from field: uint32 page_size = 5;
+   * @generated from field: uint32 page_size = 7;
    */
   pageSize: number;
 
   /**
    * next_page_token of the previous response; "" for the first page.
    *
-   * @generated from field: string page_token = 6;
+   * @generated from field: string page_token = 8;
    */
   pageToken: string;
 };
@@ -1140,7 +1140,7 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
   /**
    * Result of the packet.
    *
-   * @generated from field: kpng.inspect.v1.Verdict verdict = 10;
+   * @generated from field: kpng.inspect.v1.Verdict verdict = 11;
    */
   verdict: Verdict;
 
@@ -1148,28 +1148,28 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
    * With VERDICT_FORWARD: the endpoint sees the node's address instead of the sender's. A sender that reaches itself is
    * always masqueraded; the field is about the other endpoints.
    *
-   * @generated from field: bool is_masqueraded = 11;
+   * @generated from field: bool is_masqueraded = 12;
    */
   isMasqueraded: boolean;
 
   /**
    * Steps of the path, in order.
    *
-   * @generated from field: repeated kpng.inspect.v1.Step steps = 12;
+   * @generated from field: repeated kpng.inspect.v1.Step steps = 13;
    */
   steps: Step[];
 
   /**
    * All endpoints of the service port, the used ones first. is_used refers to this packet.
    *
-   * @generated from field: repeated kpng.inspect.v1.EndpointDecision endpoints = 13;
+   * @generated from field: repeated kpng.inspect.v1.EndpointDecision endpoints = 14;
    */
   endpoints: EndpointDecision[];
 
   /**
    * Assumptions of the explanation, one sentence each.
    *
-   * @generated from field: repeated string assumptions = 14;
+   * @generated from field: repeated string assumptions = 15;
    */
   assumptions: string[];
 };

@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/subscriber.proto.
  */
 export const file_kpng_inspect_v1_subscriber: GenFile = /*@__PURE__*/
-  fileDesc("CiBrcG5nL2luc3BlY3QvdjEvc3Vic2NyaWJlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIvADCgpTdWJzY3JpYmVyEgoKAmlkGAEgASgEEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSDAoEbm9kZRgDIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYBCABKAkSDAoEcGVlchgFIAEoCRIPCgdwcm9ncmFtGAYgASgJEg8KB3ZlcnNpb24YByABKAkSLQoJb3BlbmVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgVzdGF0ZRgJIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhUKDXNlbnRfcmV2aXNpb24YCiABKAQSGQoRcmVjZWl2ZWRfcmV2aXNpb24YCyABKAQSGAoQaGFzX2Fja25vd2xlZGdlZBgMIAEoCBIYChBhcHBsaWVkX3JldmlzaW9uGA0gASgEEhgKEHJldmlzaW9uc19iZWhpbmQYDiABKAQSMwoPdW5hcHBsaWVkX3NpbmNlGA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVlcnJvchgQIAEoCRIuCgd0aW1pbmdzGBEgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5ncyKNAQoMQXBwbHlUaW1pbmdzEicKBHdhaXQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoGcmVuZGVyGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEikKBmNvbW1pdBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiq+AQoKQXBwbHlTdGF0ZRIbChdBUFBMWV9TVEFURV9VTlNQRUNJRklFRBAAEhcKE0FQUExZX1NUQVRFX0NVUlJFTlQQARIYChRBUFBMWV9TVEFURV9SRUNFSVZFRBACEhYKEkFQUExZX1NUQVRFX0JFSElORBADEhcKE0FQUExZX1NUQVRFX0ZBSUxJTkcQBBIWChJBUFBMWV9TVEFURV9BQlNFTlQQBRIXChNBUFBMWV9TVEFURV9VTktOT1dOEAYqhAEKDlN1YnNjcmliZXJLaW5kEh8KG1NVQlNDUklCRVJfS0lORF9VTlNQRUNJRklFRBAAEhgKFFNVQlNDUklCRVJfS0lORF9OT0RFEAESGQoVU1VCU0NSSUJFUl9LSU5EX1JFTEFZEAISHAoYU1VCU0NSSUJFUl9LSU5EX09CU0VSVkVSEANCM1oxZ2l0aHViLmNvbS9rcG5nLXByb2plY3Qva3BuZy9jbGllbnRzL2dvL2luc3BlY3R2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiBrcG5nL2luc3BlY3QvdjEvc3Vic2NyaWJlci5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIqgECgpTdWJzY3JpYmVyEgoKAmlkGAEgASgEEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSDAoEbm9kZRgDIAEoCRIaChJzZXJ2aWNlX3Byb3h5X25hbWUYBCABKAkSDAoEcGVlchgFIAEoCRIPCgdwcm9ncmFtGAYgASgJEg8KB3ZlcnNpb24YByABKAkSLQoJb3BlbmVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgVzdGF0ZRgJIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhUKDXNlbnRfcmV2aXNpb24YCiABKAQSGQoRcmVjZWl2ZWRfcmV2aXNpb24YDCABKAQSGAoQaGFzX2Fja25vd2xlZGdlZBgNIAEoCBIYChBhcHBsaWVkX3JldmlzaW9uGA4gASgEEhgKEHJldmlzaW9uc19iZWhpbmQYECABKAQSMwoPdW5hcHBsaWVkX3NpbmNlGBEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVlcnJvchgTIAEoCRIuCgd0aW1pbmdzGBQgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5nc0oECAsQDEoECA8QEEoECBIQE1IHc2VudF9hdFIKYXBwbGllZF9hdFIPZmFpbGVkX3JldmlzaW9uIo0BCgxBcHBseVRpbWluZ3MSJwoEd2FpdBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIpCgZyZW5kZXIYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKQoGY29tbWl0GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uKr4BCgpBcHBseVN0YXRlEhsKF0FQUExZX1NUQVRFX1VOU1BFQ0lGSUVEEAASFwoTQVBQTFlfU1RBVEVfQ1VSUkVOVBABEhgKFEFQUExZX1NUQVRFX1JFQ0VJVkVEEAISFgoSQVBQTFlfU1RBVEVfQkVISU5EEAMSFwoTQVBQTFlfU1RBVEVfRkFJTElORxAEEhYKEkFQUExZX1NUQVRFX0FCU0VOVBAFEhcKE0FQUExZX1NUQVRFX1VOS05PV04QBiqEAQoOU3Vic2NyaWJlcktpbmQSHwobU1VCU0NSSUJFUl9LSU5EX1VOU1BFQ0lGSUVEEAASGAoUU1VCU0NSSUJFUl9LSU5EX05PREUQARIZChVTVUJTQ1JJQkVSX0tJTkRfUkVMQVkQAhIcChhTVUJTQ1JJQkVSX0tJTkRfT0JTRVJWRVIQA0IzWjFnaXRodWIuY29tL2twbmctcHJvamVjdC9rcG5nL2NsaWVudHMvZ28vaW5zcGVjdHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * An open stream.
@@ -95,49 +95,49 @@ export type Subscriber = Message<"kpng.inspect.v1.Subscriber"> & {
   /**
    * Newest revision received completely, as shown by its next request; 0 for none.
    *
-   * @generated from field: uint64 received_revision = 11;
+   * @generated from field: uint64 received_revision = 12;
    */
   receivedRevision: bigint;
 
   /**
    * True after its first acknowledgement. KPNG's clients never acknowledge.
    *
-   * @generated from field: bool has_acknowledged = 12;
+   * @generated from field: bool has_acknowledged = 13;
    */
   hasAcknowledged: boolean;
 
   /**
    * Newest revision applied completely; 0 for none, or if it never acknowledges.
    *
-   * @generated from field: uint64 applied_revision = 13;
+   * @generated from field: uint64 applied_revision = 14;
    */
   appliedRevision: bigint;
 
   /**
    * Number of revisions of the store that it has not applied, or has not received if it never acknowledges.
    *
-   * @generated from field: uint64 revisions_behind = 14;
+   * @generated from field: uint64 revisions_behind = 16;
    */
   revisionsBehind: bigint;
 
   /**
    * Time since which a sent batch waits to be applied; absent if there is none.
    *
-   * @generated from field: google.protobuf.Timestamp unapplied_since = 15;
+   * @generated from field: google.protobuf.Timestamp unapplied_since = 17;
    */
   unappliedSince?: Timestamp | undefined;
 
   /**
    * Error of its last attempt, at most 1000 characters; "" if the attempt succeeded.
    *
-   * @generated from field: string error = 16;
+   * @generated from field: string error = 19;
    */
   error: string;
 
   /**
    * Duration of each stage of its last attempt; absent if unknown.
    *
-   * @generated from field: kpng.inspect.v1.ApplyTimings timings = 17;
+   * @generated from field: kpng.inspect.v1.ApplyTimings timings = 20;
    */
   timings?: ApplyTimings | undefined;
 };
