@@ -127,7 +127,7 @@ export interface FrontendDifference {
 
 /** Parts of a change. */
 export interface ChangeParts {
-  /** At most `maxDescribed` written and as many deleted ones, except with `--diff`, which prints all of them. */
+  /** At most `maxDescribed`, except with `--diff`, which prints all of them. */
   readonly frontends: readonly FrontendDifference[];
   readonly counts: { readonly written: number; readonly deleted: number };
   /** Differences in the state that both families share, one line each. *Shape:* `program connect4 attached`. */

@@ -93,8 +93,9 @@ export function adoptChains(
   const adopted = new Map(installed);
   for (const [id, read] of installed) {
     const body = desired.get(id);
+    if (body === undefined || body === read) continue;
     const { chain } = splitChainId(id);
-    if (body !== undefined && areSameRules(rulesOf(chain, read), rulesOf(chain, body))) adopted.set(id, body);
+    if (areSameRules(rulesOf(chain, read), rulesOf(chain, body))) adopted.set(id, body);
   }
   return adopted;
 }

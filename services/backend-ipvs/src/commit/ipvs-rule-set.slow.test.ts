@@ -124,9 +124,11 @@ test("an endpoint that drains and that another program deletes is forgotten", as
   expect(requests.nextAtMs).toBe(Number.POSITIVE_INFINITY);
 });
 
-test("an interface that the other family creates at the same time is set up", async () => {
-  const ip = 'grep -q "link add" "$INPUT" && echo "RTNETLINK answers: File exists" >&2 && exit 2; exit 0';
-  const { readInputs } = useTools({ ...allWork, ip });
+test("an interface that the other family creates at the same time is set up, or the sync fails", async () => {
+  const exists = 'grep -q "link add" "$INPUT" && echo "RTNETLINK answers: File exists" >&2 && exit 2';
+  useTools({ ...allWork, ip: `${exists}; grep -q " up" "$INPUT" && echo "Cannot assign" >&2 && exit 2; exit 0` });
+  await expect(openRuleSet().sync(planOf(0, {}), "all", stages)).rejects.toThrow("Cannot assign");
+  const { readInputs } = useTools({ ...allWork, ip: `${exists}; exit 0` });
   const change = await openRuleSet().sync(planOf(0, {}), "all", stages);
   expect(readInputs().filter((line) => line.startsWith("link"))).toEqual([
     "link add kube-ipvs0 type dummy",

@@ -166,9 +166,9 @@ export function looksLike(installed: Pick<InstalledFrame, "rules">, frame: Frame
   );
 }
 
-/** Returns the run of `ip` that creates an interface for service addresses. */
+/** Returns the commands of `ip` that create an interface for service addresses. */
 export function interfaceCreation(name: string): Batch {
-  return { command: ["ip", "-force", "-batch", "-"], lines: [`link add ${name} type dummy`, `link set ${name} up`] };
+  return { command: ["ip", "-batch", "-"], lines: [`link add ${name} type dummy`, `link set ${name} up`] };
 }
 
 /**
@@ -179,10 +179,12 @@ export function interfaceCreation(name: string): Batch {
  */
 export async function createInterface(runTool: RunTool, name: string): Promise<void> {
   const { command, lines } = interfaceCreation(name);
-  try {
-    await runTool.write(command, lines);
-  } catch (error) {
-    if (!(error instanceof Error) || !error.message.includes("File exists")) throw error;
+  for (const line of lines) {
+    try {
+      await runTool.write(command, [line]);
+    } catch (error) {
+      if (!(error instanceof Error) || !error.message.includes("File exists")) throw error;
+    }
   }
 }
 

@@ -41,8 +41,8 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * Installs a plan. Only Services in `touched` may differ from the last successful call; "all" also compares
    * everything with the kernel. `touched` is "all" whenever `plan.node` differs.
    *
-   * Calls `stages.committing` before it changes the kernel, and not at all if there is nothing to change. For work that
-   * is due later, it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
+   * Calls `stages.committing` before it writes rules, and not at all if there is nothing to write. For work that is due
+   * later, it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
    */
   sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change>;
   /** Compares the installed rules with the rules of the last sync, and repairs them. */
