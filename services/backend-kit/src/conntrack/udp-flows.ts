@@ -212,9 +212,17 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
       await run([program, "-L", "-p", "udp", "-f", familyName[family]], signal, visit);
     },
     async deleteUdp(groups, signal) {
+      const endMs = performance.now() + timeoutMs;
       let count = 0;
       // The option -R, which reads many deletions, would save little: each one reads the whole table.
-      for (const group of groups) await run([program, ...deletionArguments(group)], signal, () => count++);
+      for (const [index, group] of groups.entries()) {
+        // Rules may have changed: the next search decides anew.
+        if (performance.now() > endMs) {
+          const text = `${program} made ${index} of ${groups.length} deletions in ${timeoutMs} ms`;
+          throw new BackendError("CONNTRACK_FAILED", text);
+        }
+        await run([program, ...deletionArguments(group)], signal, () => count++);
+      }
       return count;
     },
   };

@@ -88,7 +88,7 @@ export function planTask({ name, settings, context, deliver }: PlanTaskOptions):
 /**
  * The plans of both families as of the last batch, and what changed since.
  *
- * *Bound:* the plan of each Service in each family, as a message.
+ * *Bound:* the plan of each Service in each family, as a message; twice during a full sync.
  */
 export class PlanState {
   revision = 0n;

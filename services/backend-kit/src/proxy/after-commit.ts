@@ -73,10 +73,10 @@ export class AfterCommit {
     await this.#servers.sync({ view, addresses, families, changed });
     // Do not clean flows for a saved view, because the rules in force may be newer.
     if (this.#cleaner === undefined || isFromDisk) return;
-    if (!this.#hasLimits) await this.#setConntrackLimits();
+    const limits = this.#hasLimits ? undefined : this.#setConntrackLimits();
     const request = { view, changed, families, isNodePortAddress: this.#nodePortAddressOf(view) };
-    // With `--once`, search before the process ends.
-    if (this.#run.context.isOnce) await this.#cleaner.search(request, signal);
+    // With `--once`, set the limits and search before the process ends.
+    if (this.#run.context.isOnce) await Promise.all([limits, this.#cleaner.search(request, signal)]);
     else this.#cleaner.offer(request);
   }
 

@@ -123,13 +123,13 @@ export class UserspaceRuleSet implements RuleSet {
     repaired: readonly string[] = [],
   ): Promise<RuleChange> {
     const { entry, runtime } = this.#options;
-    stages?.committing();
+    if (frontends.length > 0) stages?.committing();
     const opened = await this.#open(frontends);
     runtime.updateLimits();
     await entry.publish(frontends.map((at) => ({ at, state: at.state })));
     const closed: string[] = [];
     for (const frontend of frontends) {
-      if (frontend.closeReplaced() && !opened.has(frontend)) closed.push(frontend.id);
+      if (frontend.closeReplaced() && !opened.has(frontend)) closed.push(frontend.describe());
       if (!frontend.isPlanned) this.#table.delete(frontend);
     }
     const failed = this.#planned().flatMap(({ failure }) => (failure === undefined ? [] : [failure]));

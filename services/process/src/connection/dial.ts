@@ -206,7 +206,7 @@ class SilenceLimit {
   /** Watches a socket until it closes; returns the same socket. */
   watch<S extends Socket>(socket: S): S {
     this.#sockets.set(socket, { bytesRead: 0, unchangedChecks: 0 });
-    this.#start();
+    if (this.#sockets.size === 1) this.#restart();
     socket.once("close", () => {
       this.#sockets.delete(socket);
       if (this.#sockets.size === 0) clearInterval(this.#timer);
@@ -214,14 +214,15 @@ class SilenceLimit {
     return socket;
   }
 
-  /** Applies the peer's {@link pingHeader}, once for each stream. Without a valid value, there is no limit. */
+  /** Applies the peer's {@link pingHeader}, once for each stream. Without a valid value, the limit stays as it is. */
   expect(header: string | null): void {
     const pingMs = Number(header);
-    this.#pingMs = pingMs >= 1 && pingMs <= 3_600_000 ? pingMs : undefined;
-    this.#start();
+    if (!(pingMs >= 1 && pingMs <= 3_600_000) || pingMs === this.#pingMs) return;
+    this.#pingMs = pingMs;
+    this.#restart();
   }
 
-  #start(): void {
+  #restart(): void {
     clearInterval(this.#timer);
     const pingMs = this.#pingMs;
     if (pingMs !== undefined) this.#timer = setInterval(() => this.#check(pingMs), pingMs / checksPerPing).unref();
