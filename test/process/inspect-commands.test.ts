@@ -215,6 +215,7 @@ describe("commands read files without a watcher", () => {
     [["describe", "service", "web:80"], 2, /a port is part of a packet: kpng explain --node NODE web:80/],
     [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
     [["explain", "10.0.0.1:80"], 1, /--node is required/],
+    [["explain", "--node", "n1", "default/1my.svc:80"], 1, /Service "default\/1my\.svc" not found/],
     [["explain", "--node", "n1", "default/web:nope"], 1, /no port "nope" in destination .*: its ports are http/],
     [["get", "nodes", "--state", "tired"], 2, /'tired' is invalid. expected one of current, received, behind/],
     [["get", "nodes", "-o", "xml"], 2, /expected one of table, wide, json, yaml, name; jq formats/],

@@ -1,7 +1,7 @@
 import { basename } from "node:path";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { clientOptions, readCredentials } from "@kpng/process/credential-files.ts";
-import { addOptions, type OptionSpec, repeatable, textOption } from "@kpng/process/options.ts";
+import { addOptions, type OptionSpec, repeatableNonEmpty, textOption } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
@@ -47,7 +47,7 @@ export function makeInspect(name: string, signal: AbortSignal): Command {
   return make(command);
 }
 
-const apiAddresses = repeatable(
+const apiAddresses = repeatableNonEmpty(
   "--api <address>",
   "watchers or a backend: host:port, http://host:port, https://host:port or unix:///path; in place of a cluster",
   ["127.0.0.1:12090"],

@@ -99,8 +99,9 @@ async function findDestination(
   text: string,
   given: Protocol = Protocol.UNSPECIFIED,
 ): Promise<{ readonly destination: string; readonly port: number; readonly protocol: Protocol }> {
-  const [, namespace = "default", name, portName = "0"] =
-    /^(?:([^/:]+)\/)?([a-z][a-z0-9-]*)(?::([a-z0-9-]+))?$/.exec(text) ?? [];
+  const [, namespace = "default", full, short, portName = "0"] =
+    /^(?:([^/:]+)\/([^/:]+)|([a-z][a-z0-9-]*))(?::([a-z0-9-]+))?$/.exec(text) ?? [];
+  const name = full ?? short;
   if (name === undefined) {
     const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:/]+)):(\d{1,5})$/.exec(text) ?? [];
     const destination = bracketed ?? plain;

@@ -45,6 +45,9 @@ findings  4 errors, 0 warnings: run kpng analyze
   );
   expect(screen).toMatch(/Not up to date [^\n]*:\n +NAME .*\n +n2 +failing .* no nft\n +n3 +failing .*\n +n4 +behind /);
   expect(screen).toContain("\nLatest changes:  <none>\n");
+  expect(formatStatus([{ api: "", value: { status, findings, nodes, changes: [] } }], nowMs, false)).not.toContain(
+    "1 current",
+  );
 });
 
 test("a finding about the watcher names the replica that has it, unless all have it", () => {

@@ -63,18 +63,22 @@ function printScreen(text: string): void {
   process.stdout.write(isTTY ? `\u001b[?7l\u001b[H${lines.join("\u001b[K\n")}\u001b[J\u001b[?7h` : text);
 }
 
-/** Asks all replicas. With `states`, only nodes in these states are read and counted. */
+/** Asks all replicas. With `states`, only a few nodes in these states are read, and none are counted. */
 async function readScreen(replicas: readonly Replica[], states: readonly ApplyState[] = []): Promise<string> {
   const answers = await askAll(replicas, async (client) => {
     const status = await client.getStatus({});
+    const readNodes = async (): Promise<readonly Node[]> =>
+      states.length === 0
+        ? readPages(client.listNodes, {}, (page) => page.nodes)
+        : (await client.listNodes({ states: [...states], pageSize: maxRows })).nodes;
     const [findings, nodes, { changes }] = await Promise.all([
       client.listFindings({}),
-      status.isSynced ? readPages(client.listNodes, { states: [...states] }, (page) => page.nodes) : [],
+      status.isSynced ? readNodes() : [],
       status.isSynced ? client.listChanges({ pageSize: maxRows }) : { changes: [] },
     ]);
     return { status, findings, nodes, changes };
   });
-  return terminalText(formatStatus(answers, Date.now()));
+  return terminalText(formatStatus(answers, Date.now(), states.length === 0));
 }
 
 /** Maximum number of nodes and changes that are listed. */
@@ -99,7 +103,11 @@ type Line = readonly [title: string, text: string];
  * Formats the screen, with the changes of the first replica that answered. `nowMs` is the current time, for the uptime;
  * the tables read the clock themselves.
  */
-export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number): string {
+export function formatStatus(
+  answers: readonly Answer<WatcherStatus>[],
+  nowMs: number,
+  countsNodes: boolean = true,
+): string {
   const replies = repliesOf(answers);
   const nodes = joinNodes(replies.map(({ value }) => value.nodes));
   const lateNodes = nodes.filter(({ state }) => lateStates.includes(state)).slice(0, maxRows);
@@ -108,7 +116,7 @@ export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: n
       ...(answers.length === 1 ? [] : [["replica", api] as const]),
       ...totals(value.status, nowMs),
     ]),
-    ["nodes", formatStates(nodes)],
+    ...(countsNodes ? [["nodes", formatStates(nodes)] as const] : []),
     ...findingLines(mergeFindings(answers)),
   ];
   return [

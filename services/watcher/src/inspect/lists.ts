@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { clusterIdOf } from "@kpng/model/forward.ts";
+import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { GetStatusResponseSchema, type InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
@@ -34,8 +35,8 @@ export function listMethods(context: InspectContext) {
   const { subscribers, changes, findings, proxyNames, version, startedAtMs } = context;
   const { store } = subscribers;
   const query = <T>(answer: () => T): Promise<T> => subscribers.scheduler.run("query", answer);
-  const list = <R>(request: Parameters<typeof fill<R>>[0], entriesAfter: (token: string) => readonly Entry<R>[]) =>
-    query(() => ({ revision: BigInt(store.snapshot.revision), ...fill(request, entriesAfter) }));
+  const list = <R>(request: PageRequest, entriesAfter: (token: string) => readonly Entry<R>[], maxObjects?: number) =>
+    query(() => ({ revision: BigInt(store.snapshot.revision), ...fill(request, entriesAfter, maxObjects) }));
   return {
     getStatus: () => {
       const { snapshot, instance, missingKinds } = store;
@@ -111,7 +112,7 @@ export function listMethods(context: InspectContext) {
       const nodeName = readRequestedNode(request.nodeName);
       const proxyName = readProxyName(request.serviceProxyName, proxyNames);
       let isNodeKnown = false;
-      const { rows, ...page } = await list(request, (after) => {
+      const decisionsAfter = (after: string): readonly Entry<EndpointDecision>[] => {
         const snapshot = syncedSnapshot(store);
         const node = choosingNode(snapshot, nodeName);
         isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
@@ -120,7 +121,9 @@ export function listMethods(context: InspectContext) {
           const explain = () => explainService(snapshot, key as ServiceKey, node, proxyName);
           return [key, () => explain().map((decision) => decisionRow(decision))];
         });
-      });
+      };
+      // Each node may call this, and to explain a Service takes longer than to list it.
+      const { rows, ...page } = await list(request, decisionsAfter, 500);
       return { ...page, isNodeKnown, decisions: rows };
     },
   } satisfies Partial<ServiceImpl<typeof InspectService>>;
@@ -147,17 +150,20 @@ function readNumber(token: string): number {
 /** The key of an object, which is the page token of the objects after it, and a function that makes its rows. */
 type Entry<R> = readonly [key: string, make: () => Iterable<R>];
 
-/** Maximum number of objects of a page: a page with few matches ends early. */
-const maxObjects = 5_000;
+interface PageRequest {
+  readonly pageSize: number;
+  readonly pageToken: string;
+}
 
 /**
  * Makes the rows of one object after another until the page is full. The rows of the last object may exceed the page
- * size. The token is the last key of the previous page, so it is valid at all replicas. Errors: INVALID_ARGUMENT for a
- * page_size above 1 000.
+ * size; a page with few matches ends after `maxObjects`. The token is the last key of the previous page, so it is valid
+ * at all replicas. Errors: INVALID_ARGUMENT for a page_size above 1 000.
  */
 function fill<R>(
-  { pageSize, pageToken }: { readonly pageSize: number; readonly pageToken: string },
+  { pageSize, pageToken }: PageRequest,
   entriesAfter: (token: string) => readonly Entry<R>[],
+  maxObjects = 5_000,
 ): { readonly rows: R[]; readonly nextPageToken: string } {
   if (pageSize > maxPageSize) {
     throw new ConnectError(`page_size ${pageSize} exceeds the limit of ${maxPageSize}`, Code.InvalidArgument);

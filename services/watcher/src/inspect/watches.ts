@@ -29,7 +29,7 @@ import { changeRow, matchesChange } from "./recent-changes.ts";
  *
  * *Bound:* the rows of one message, and one hash for each row that describes a node or a subscriber.
  */
-export function watchMethods(context: InspectContext) {
+export function watchMethods(context: Pick<InspectContext, "subscribers" | "changes">) {
   const { subscribers, changes } = context;
   const { store, scheduler } = subscribers;
   return {
@@ -96,7 +96,7 @@ interface RowKind<D extends DescMessage> {
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
-type Hashes = ReadonlyMap<string, bigint>;
+type Hashes = Map<string, bigint>;
 
 /** Returns a function that compares the rows of changed Services between the previous snapshot and the current one. */
 function serviceSteps<D extends DescMessage>(
@@ -131,7 +131,7 @@ function progressSteps<D extends DescMessage>(
   };
 }
 
-/** Compares rows with the hashes of old ones; returns the new hashes. */
+/** Compares rows with the hashes of old ones, which it removes; returns the new hashes. */
 function* compare<D extends DescMessage>(
   { schema, keyOf }: RowKind<D>,
   old: Hashes,
@@ -143,8 +143,10 @@ function* compare<D extends DescMessage>(
     const hash = hashBytes(toBinary(schema, row));
     hashes.set(key, hash);
     yield old.get(key) === hash ? undefined : { row };
+    // Of rows with the same key, such as two pods with the node's address, the last one must be sent last.
+    old.delete(key);
   }
-  for (const key of old.keys()) if (!hashes.has(key)) yield { deleted: key };
+  for (const key of old.keys()) yield { deleted: key };
   return hashes;
 }
 
@@ -165,7 +167,7 @@ const tickMs = 1_000;
  * `mustBeSynced`, waits for the first synced snapshot; streams exist before it.
  */
 async function* ticks(
-  { changes, subscribers }: InspectContext,
+  { changes, subscribers }: Pick<InspectContext, "subscribers" | "changes">,
   signal: AbortSignal,
   mustBeSynced: boolean,
 ): AsyncIterable<Snapshot> {

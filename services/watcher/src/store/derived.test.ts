@@ -52,7 +52,7 @@ test("the next value is derived from the newest, even after a request for an old
 });
 
 test("the value of a pair is made once while few other pairs are requested", () => {
-  const [first, second, ...others] = grow(12) as [Snapshot, Snapshot, ...Snapshot[]];
+  const [first, second, ...others] = grow(44) as [Snapshot, Snapshot, ...Snapshot[]];
   let made = 0;
   const count = new Between((before, snapshot) => {
     made += 1;
@@ -64,9 +64,9 @@ test("the value of a pair is made once while few other pairs are requested", () 
     expect(count.of(first, snapshot)).toBe(snapshot.revision - first.revision);
     count.of(first, second);
   }
-  expect(made).toBe(12);
+  expect(made).toBe(44);
   count.of(emptySnapshot, second);
-  expect(made).toBe(13);
+  expect(made).toBe(45);
 });
 
 test("callers advance the same computation; a newer value waits for it and is derived from it", () => {

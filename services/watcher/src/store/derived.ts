@@ -126,8 +126,8 @@ function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown>
   return values;
 }
 
-/** Maximum number of pairs for which a {@link Between} keeps values: the pair of this round, and a few of laggards. */
-const maxPairs = 8;
+/** Maximum number of pairs for which a {@link Between} keeps values: the pair of this round, and those of laggards. */
+const maxPairs = 32;
 
 /**
  * A value that is computed from a pair of snapshots. Subscribers that keep up all request the same pair. The value must

@@ -49,7 +49,8 @@ const maxNamed = 10;
 function describe({ origin, before, next, instance }: Update): SpanAttributes {
   const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
   const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);
-  const times = firstOf(triggerTimes(before, next)).map((ms) => new Date(ms).toISOString());
+  // Many slices have the time of one trigger.
+  const times = firstOf(new Set(triggerTimes(before, next))).map((ms) => new Date(ms).toISOString());
   return {
     "kpng.source": origin?.source ?? "",
     "kpng.instance": instance,

@@ -524,12 +524,18 @@ function start() {
   for (const watched of view.watches) void follow(watched, running.signal);
 }
 
+/** @param {string} text a part of the URL, which a link elsewhere may have garbled */
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /** Shows the section that the URL names. */
 function open() {
-  const [section = "", namespace = "", name = ""] = location.hash
-    .replace(/^#\//, "")
-    .split("/")
-    .map(decodeURIComponent);
+  const [section = "", namespace = "", name = ""] = location.hash.replace(/^#\//, "").split("/").map(decode);
   const views = { services: servicesView, nodes: nodesView, changes: changesView };
   view =
     name === "" ? (views[/** @type {keyof typeof views} */ (section)] ?? problemsView) : serviceView(namespace, name);

@@ -140,15 +140,18 @@ export const openLocalWatch: OpenWatch<WatchReq> = (context, { peer, rights, use
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (context, { peer, rights, userAgent }, sink) => {
   const { proxyNames, subscribers } = context;
   const subscriber = subscribers.make("global", peer, isTool(userAgent));
-  let request: BatchRequest | undefined;
+  const make = (isExtended: boolean): BatchRequest => ({
+    projection: globalProjection({ isExtended, proxyName: proxyNames.standard }),
+    isExtended,
+    count: 1,
+    received: undefined,
+  });
+  const [plain, extended] = [make(false), make(true)];
   const read = (message: GlobalWatchReq): BatchRequest => {
     checkStateRight(rights);
     subscriber.open();
     subscriber.introduce(message.Subscriber);
-    const isExtended = message.Features.includes(Feature.Extended);
-    const projection = globalProjection({ isExtended, proxyName: proxyNames.standard });
-    request ??= { projection, isExtended, count: 1, received: undefined };
-    return request;
+    return message.Features.includes(Feature.Extended) ? extended : plain;
   };
   return new WatchStream({ subscribers, subscriber, sink, read });
 };
