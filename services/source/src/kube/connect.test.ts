@@ -15,6 +15,8 @@ test("a response that is closed before its end neither ends the process nor clos
     if (incoming.url === "/expired") response.end("gone\n");
     else setTimeout(() => response.end("{}"), 5);
   });
+  let connectionCount = 0;
+  server.on("connection", () => connectionCount++);
   const connection = connectKube({ server: `http://127.0.0.1:${await listen(server)}` });
   const { signal } = new AbortController();
   try {
@@ -27,6 +29,9 @@ test("a response that is closed before its end neither ends the process nor clos
       const next = await readJson(connection, { request, path: "/list", silenceMs: 10_000 }, signal);
       expect(next).toEqual({ kind: "object", object: {} });
     }
+    const before = connectionCount;
+    await readJson(connection, { request, path: "/list", silenceMs: 10_000 }, signal);
+    expect(connectionCount, "pages of a list share a connection").toBe(before);
   } finally {
     connection.close();
     server.close();
