@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer, type Server, type ServerResponse } from "node:http";
 import { type AddressSet, type Family, families, isLinkLocal } from "@kpng/model/address.ts";
 import { getOrMake } from "@kpng/model/collections.ts";
@@ -102,9 +103,11 @@ export class HealthCheckServers {
         for (const family of inForce) {
           const check = checks.find((one) => one.family === family);
           const key = keyOf({ service, family });
-          if (check !== undefined) this.#checks.set(key, check);
-          isChanged ||= check !== undefined || this.#checks.has(key);
-          if (check === undefined) this.#checks.delete(key);
+          if (check === undefined) isChanged = this.#checks.delete(key) || isChanged;
+          else {
+            this.#checks.set(key, check);
+            isChanged = true;
+          }
         }
       }
       if (isChanged) await this.#reconcile();
@@ -186,23 +189,19 @@ export class HealthCheckServers {
 const maxPerClient = 8;
 
 /** Answers any path and method. Rejects with the system's error if the address cannot be bound. */
-function listen(host: string, port: number, answer: (response: ServerResponse) => void): Promise<Server> {
+async function listen(host: string, port: number, answer: (response: ServerResponse) => void): Promise<Server> {
   // Load balancers check every few seconds from many addresses; the connections that they leave open must not pile up.
   const server = createServer({ ...silenceLimits, keepAliveTimeout: 15_000 }, (request, response) => {
     request.resume();
     answer(response);
   });
   closeOldest(server, maxPerClient, ({ remoteAddress = "" }) => remoteAddress);
-  return new Promise((resolve, reject) => {
-    server.once("error", reject);
-    // On Linux, "::" would also bind IPv4, and the IPv4 server on the same port would fail.
-    server.listen({ host, port, ipv6Only: host.includes(":") }, () => {
-      server.off("error", reject);
-      // A connection that cannot be accepted, because no file descriptor is left, affects only its client.
-      server.on("error", () => undefined);
-      resolve(server);
-    });
-  });
+  // On Linux, "::" would also bind IPv4, and the IPv4 server on the same port would fail.
+  server.listen({ host, port, ipv6Only: host.includes(":") });
+  await once(server, "listening");
+  // A connection that cannot be accepted, because no file descriptor is left, affects only its client.
+  server.on("error", () => undefined);
+  return server;
 }
 
 /**
