@@ -74,16 +74,16 @@ export function desiredSettings(options: ParsedOptions, cpuCount: number): reado
   const perCore = Number(options.conntrackMaxPerCore ?? 0);
   const max =
     perCore === 0 ? 0 : Math.max(Math.min(perCore * cpuCount, maxOfAllCpus), Number(options.conntrackMin ?? 0));
-  const folder = "net/netfilter/nf_conntrack_";
+  const prefix = "net/netfilter/nf_conntrack_";
   const hashSize = "/sys/module/nf_conntrack/parameters/hashsize";
   const settings = [
-    { name: `${folder}max`, value: max, isMinimum: true },
+    { name: `${prefix}max`, value: max, isMinimum: true },
     { name: hashSize, value: Math.floor(max / 4), isMinimum: true },
-    { name: `${folder}tcp_timeout_established`, value: seconds("conntrackTcpTimeoutEstablished") },
-    { name: `${folder}tcp_timeout_close_wait`, value: seconds("conntrackTcpTimeoutCloseWait") },
-    { name: `${folder}tcp_be_liberal`, value: options.conntrackTcpBeLiberal === true ? 1 : 0 },
-    { name: `${folder}udp_timeout`, value: seconds("conntrackUdpTimeout") },
-    { name: `${folder}udp_timeout_stream`, value: seconds("conntrackUdpTimeoutStream") },
+    { name: `${prefix}tcp_timeout_established`, value: seconds("conntrackTcpTimeoutEstablished") },
+    { name: `${prefix}tcp_timeout_close_wait`, value: seconds("conntrackTcpTimeoutCloseWait") },
+    { name: `${prefix}tcp_be_liberal`, value: options.conntrackTcpBeLiberal === true ? 1 : 0 },
+    { name: `${prefix}udp_timeout`, value: seconds("conntrackUdpTimeout") },
+    { name: `${prefix}udp_timeout_stream`, value: seconds("conntrackUdpTimeoutStream") },
   ];
   return settings.filter(({ value }) => value > 0);
 }

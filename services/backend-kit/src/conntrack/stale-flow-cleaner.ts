@@ -67,7 +67,7 @@ export class StaleFlowCleaner {
   #pending: CleanRequest | undefined;
   /** View of the newest rules that are installed or about to be. */
   #newest: NodeView | undefined;
-  /** Those of the last request's view. */
+  /** UDP frontends and Services of the last request's view. */
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
   /** Previous frontends whose flows have not been examined; kept after a failure. */

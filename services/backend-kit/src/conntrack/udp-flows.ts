@@ -63,7 +63,7 @@ export function groupOf({ destination, destinationPort, replySource, replySource
 export type FrontendKey = string;
 
 /** Endpoints that may answer at a frontend, as `address port`; `address *` at a whole address. */
-export type Servers = ReadonlySet<string>;
+type Servers = ReadonlySet<string>;
 
 /**
  * Local listeners to which packet rules redirect frontends, each with the frontend that it serves. *Shape of a

@@ -11,7 +11,7 @@ import type { OpenRuleSets, ProxyRun, ServiceProxy } from "./proxy-spec.ts";
 
 type CommittedRun = Omit<ProxyRun, "proxy"> & { readonly proxy: Pick<ServiceProxy, "carriesTraffic"> };
 
-/** `chosen` are those at which node ports answer. */
+/** Addresses of the node; node ports answer at those in `chosen`. */
 interface NodeAddresses {
   readonly local: AddressSet;
   readonly chosen: ListenAddresses;
@@ -73,7 +73,7 @@ export class AfterCommit {
     await this.#servers.sync({ view, addresses, families, changed });
     // Do not clean flows for a saved view, because the rules in force may be newer.
     if (this.#cleaner === undefined || isFromDisk) return;
-    const limits = this.#hasLimits ? undefined : this.#setConntrackLimits();
+    const limits = this.#setConntrackLimits();
     const request = { view, changed, families, isNodePortAddress: this.#nodePortAddressOf(view) };
     // With `--once`, set the limits and search before the process ends.
     if (this.#run.context.isOnce) await Promise.all([limits, this.#cleaner.search(request, signal)]);
@@ -99,11 +99,12 @@ export class AfterCommit {
   }
 
   /**
-   * Sets conntrack's limits. They apply to the whole node, so only the default instance sets them, and not for a proxy
-   * that carries the traffic itself.
+   * Sets conntrack's limits, once. They apply to the whole node, so only the default instance sets them, and not for a
+   * proxy that carries the traffic itself.
    */
   async #setConntrackLimits(): Promise<void> {
     const { options, context, host, proxy } = this.#run;
+    if (this.#hasLimits) return;
     this.#hasLimits = true;
     if (context.serviceProxyName !== "" || proxy.carriesTraffic === true) return;
     await applySettings(desiredSettings(options, availableParallelism()), host.sysctls, context.log);
