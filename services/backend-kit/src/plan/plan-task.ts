@@ -129,13 +129,13 @@ export class PlanState {
   take(revision: bigint): PlanBatch | undefined {
     const isWhole = this.#isWhole;
     const operations = [...this.#changed.values()];
+    for (const [subject, each] of this.#changed) {
+      if (each.operation.case === "delete") this.#taken.delete(subject);
+      else this.#taken.set(subject, each);
+    }
     this.revision = revision;
     this.#isWhole = false;
     this.#changed.clear();
-    for (const each of operations) {
-      if (each.operation.case === "delete") this.#taken.delete(subjectOf(each));
-      else this.#taken.set(subjectOf(each), each);
-    }
     if (isWhole) return this.whole;
     return operations.length > 0 ? { revision, isWhole, operations } : undefined;
   }
