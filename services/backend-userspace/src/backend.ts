@@ -64,11 +64,10 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
 function mapAddresses(texts: readonly string[]): AddressSet {
   const { set, invalid } = toAddressSet(texts);
   if (invalid.length > 0) throw new ProcessError("BAD_OPTION", `--map "${invalid[0]}" is not an IP address`);
-  for (const ofFamily of [set.v4, set.v6].filter(({ length }) => length > 1)) {
-    const text = `--map: ${ofFamily.join(" and ")} have the same IP family; give one per family`;
-    throw new ProcessError("BAD_OPTION", text);
-  }
-  return set;
+  const several = [set.v4, set.v6].find(({ length }) => length > 1);
+  if (several === undefined) return set;
+  const text = `--map: ${several.join(" and ")} have the same IP family; give one per family`;
+  throw new ProcessError("BAD_OPTION", text);
 }
 
 /** The backend that serves Services by relaying their traffic in this process. */
