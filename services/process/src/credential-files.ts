@@ -60,8 +60,8 @@ export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false
   const { key, crt, ca } = paths;
   if (key === undefined && crt === undefined && ca === undefined) return undefined;
   if (key === undefined || crt === undefined || (ca === undefined && !hasTokens)) {
-    const names = ["key", "crt", ...(hasTokens ? [] : (["ca"] as const))] as const;
-    const missing = names.filter((name) => paths[name] === undefined).map((name) => `--${prefix}tls-${name}`);
+    const required = hasTokens ? (["key", "crt"] as const) : (["key", "crt", "ca"] as const);
+    const missing = required.filter((name) => paths[name] === undefined).map((name) => `--${prefix}tls-${name}`);
     const needs = hasTokens
       ? "needs a key and a certificate"
       : "verifies client certificates and needs all three files";
