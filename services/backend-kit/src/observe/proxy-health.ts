@@ -7,7 +7,7 @@ import { Counter, type Registry } from "prom-client";
 import type { SyncObserver, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 import { familyLabels } from "./proxy-metrics.ts";
 
-export interface ProxyHealthOptions {
+interface ProxyHealthOptions {
   /** Time within which a change must be applied, in milliseconds. Default 60 000, twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
   readonly now?: (() => number) | undefined;

@@ -4,7 +4,7 @@ import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { ChangeCounts, SyncObserver, SyncTimes, SyncUpdate, ViewUpdate } from "../types/sync-update.ts";
 
-export interface ProxyMetricsOptions {
+interface ProxyMetricsOptions {
   readonly registry: Registry;
   readonly families: readonly Family[];
   readonly now?: (() => number) | undefined;

@@ -14,7 +14,7 @@ import { createReadableLog, Mailbox } from "./steps.ts";
 import { putView } from "./view-ops.ts";
 
 /** A service proxy in the test's process. */
-export interface RunningProxy extends AsyncDisposable {
+interface RunningProxy extends AsyncDisposable {
   readonly health: Health;
   readonly proxyHealth: ProxyHealth;
   readonly metrics: Registry;
@@ -28,7 +28,7 @@ export interface RunningProxy extends AsyncDisposable {
 }
 
 /** Options of {@link runProxy}. `now` is the clock of health; the watcher knows only the Node n1. */
-export interface RunProxyOptions {
+interface RunProxyOptions {
   readonly options?: ParsedOptions | undefined;
   readonly now?: (() => number) | undefined;
   readonly isOnce?: boolean | undefined;
