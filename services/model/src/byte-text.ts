@@ -1,6 +1,6 @@
 /**
- * Bytes as a string with one character for each (latin1). Such a string can be a map key, is compared by content, and takes
- * 16 bytes in addition to its content; a `Uint8Array` takes 300.
+ * Bytes as a string with one character for each (latin1). Such a string can be a map key, is compared by content, and
+ * takes 16 bytes in addition to its content; a `Uint8Array` takes 300.
  */
 export type ByteText = string;
 

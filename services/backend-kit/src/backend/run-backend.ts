@@ -149,7 +149,7 @@ function statusTasks(
   return tasks.map((task, index) => (isUnasked && index === 0 ? withoutFailure(task, parts.log) : task));
 }
 
-/** For the default health port, which must not prevent a start: tries again until e.g. an older process has left it. */
+/** Repeats a failed task: the default health port must not prevent a start, e.g. while an older process has it. */
 function withoutFailure(task: Task, log: Log): Task {
   const run = async (signal: AbortSignal): Promise<void> => {
     for (let attempt = 0; !signal.aborted; attempt++) {
@@ -165,5 +165,4 @@ function withoutFailure(task: Task, log: Log): Task {
   return { name: task.name, run };
 }
 
-/** In milliseconds. */
 const healthRetryMs = 1_000;

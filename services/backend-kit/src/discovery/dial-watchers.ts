@@ -298,7 +298,6 @@ function dialAddress(
   return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
 }
 
-/** In milliseconds. */
 const connectLimitMs = 5_000;
 
 /**
@@ -344,7 +343,6 @@ export async function findFreshWatcher(
   return undefined;
 }
 
-/** In milliseconds. */
 const checkLimitMs = 3_000;
 
 async function isFresh(transport: Transport, signal: AbortSignal): Promise<boolean> {

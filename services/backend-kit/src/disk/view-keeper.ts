@@ -34,8 +34,8 @@ const intervalMs = 5_000;
 const pausePerWrite = 50;
 
 /**
- * Saves the view of the last successful sync on disk: after changes, at most every 5 s, and at the end.
- * The file is used if no watcher answers after a restart.
+ * Saves the view of the last successful sync on disk: after changes, at most every 5 s, and at the end. The file is
+ * used if no watcher answers after a restart.
  *
  * A failed write (e.g. because the disk is full or read-only) is logged once and retried later; syncs are not affected.
  */

@@ -37,7 +37,7 @@ type StopReason = "timeout" | "output" | "aborted";
 /** With 50 000 Services, iptables-save prints about a third of this. */
 const defaultOutputBytes = 256 * 1024 * 1024;
 
-/** In characters. The end is kept, because that is where programs say why they stop. */
+/** Number of characters of standard error that are kept: its end, where programs say why they stop. */
 const maxErrorLength = 4 * 1024;
 
 /**

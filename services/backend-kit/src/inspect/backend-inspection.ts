@@ -24,7 +24,7 @@ interface BackendInspectionOptions {
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
-/** As in the proto file. */
+/** Maximum number of drift entries in an answer, as in the proto file. */
 const maxDrift = 100;
 
 /**
@@ -162,7 +162,7 @@ export interface InspectedRules {
   installedCount(): number;
   /** Returns the desired rules, one per line; all of them, or only the rules that serve one Service. */
   desired(service?: ServiceKey): readonly string[];
-  /** Returns those that were last read or committed, in the same form. */
+  /** Returns the rules that were last read or committed, in the same form. */
   installed(service?: ServiceKey): readonly string[];
   /** Time at which the installed rules were last read, in milliseconds since 1970; undefined if they never were. */
   readonly readAtMs: number | undefined;

@@ -13,7 +13,7 @@ interface ProxyHealthOptions {
   readonly now?: (() => number) | undefined;
 }
 
-/** A sync that takes longer counts as hanging. In milliseconds. */
+/** Duration after which a sync counts as hanging, in milliseconds. */
 const stuckMs = 600_000;
 
 interface FamilyHealth {

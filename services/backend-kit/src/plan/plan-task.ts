@@ -39,7 +39,7 @@ interface PlanTaskOptions {
   readonly deliver: (batch: PlanBatch, state: PlanState, signal: AbortSignal) => Promise<void>;
 }
 
-/** Node ports may answer at new addresses. */
+/** Time between two readings of the node's addresses: node ports may answer at new ones. */
 const addressesEveryMs = 30_000;
 
 /**

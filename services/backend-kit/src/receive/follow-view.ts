@@ -185,8 +185,8 @@ async function stageBatch(
 }
 
 /**
- * Replaces the view by the one after the staged batch. `isStale`: the watcher says that its state may be out of date.
- * `isChecked`: the digest counts. Errors: see {@link watchView}; the view is then unchanged.
+ * Applies the staged batch to the view. `isStale` says that the watcher's state may be out of date, `isChecked` that
+ * its digest counts. Errors: see {@link watchView}; the view is then unchanged.
  */
 function commitBatch(
   state: ViewState,

@@ -139,7 +139,7 @@ export class WatchRequests {
     return this.#mark?.ackIntervalMs || defaultAckIntervalMs;
   }
 
-  /** When a request will confirm the receipt of the last batch; in the past if the batch is already confirmed. */
+  /** Returns the time at which a request will confirm the last batch; in the past if the batch is already confirmed. */
   #confirmAtMs(): number {
     if (this.#unconfirmedSinceMs === undefined) return Number.NEGATIVE_INFINITY;
     return this.#unconfirmedSinceMs + Math.max(minConfirmDelayMs, 2 * this.#ackIntervalMs);

@@ -35,7 +35,7 @@ export class PackedEndpoints {
     return this.#chunks.flatMap((chunk) => listEndpoints(chunk).map(({ key }) => key));
   }
 
-  /** Decodes the endpoints, except those in chunks that were decoded last. */
+  /** Decodes the endpoints; chunks that also were in the last decoding are not decoded again. */
   decode(): readonly ViewEndpoint[] {
     if (lastDecoded.packed !== this) {
       const known = lastDecoded.chunks;
@@ -81,7 +81,7 @@ export class PackedEndpoints {
   }
 }
 
-/** Cache of what was decoded last: a plan reads a Service several times, and most changes concern few of its endpoints. */
+/** Caches the last decoding: a plan reads a Service several times, and most changes concern few of its endpoints. */
 let lastDecoded: {
   readonly packed: PackedEndpoints;
   readonly chunks: ReadonlyMap<ByteText, readonly ViewEndpoint[]>;

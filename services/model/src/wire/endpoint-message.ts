@@ -47,8 +47,8 @@ export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtend
 
 /**
  * Returns the bytes whose hash becomes an endpoint's key; they are valid until the next call. They are KPNG's message,
- * with additions to distinguish endpoints that would otherwise have the same message: the
- * address in use, if it is not the first of the sorted addresses, and ports whose protocol is not TCP.
+ * with additions to distinguish endpoints that would otherwise have the same message: the address in use, if it is not
+ * the first of the sorted addresses, and ports whose protocol is not TCP.
  */
 export function distinctEndpointBytes(endpoint: KpngEndpoint, service: Service): Uint8Array {
   const { addresses, ports } = endpoint;

@@ -32,8 +32,8 @@ export function parseHostPort(
  */
 export async function listenOnSocket(server: Server, path: string): Promise<void> {
   await removeStaleSocket(path);
-  // `listen` creates the socket before it returns, so the umask is needed: with a later chmod, anyone could connect for a
-  // moment.
+  // `listen` creates the socket before it returns, so the umask is needed: with a later chmod, anyone could connect for
+  // a moment.
   const umask = process.umask(0o117);
   server.listen(path);
   process.umask(umask);

@@ -7,7 +7,7 @@ export function machineMemoryBytes(): number {
   return Math.min(process.constrainedMemory() || Number.POSITIVE_INFINITY, totalmem());
 }
 
-/** Returns the memory available to this process, in bytes: {@link machineMemoryBytes} or V8's heap limit. */
+/** Returns the memory available to this process, in bytes: at most {@link machineMemoryBytes} and V8's heap limit. */
 export function memoryLimitBytes(): number {
   return Math.min(getHeapStatistics().heap_size_limit, machineMemoryBytes());
 }

@@ -55,7 +55,7 @@ export function recordSpan(tracing: Tracing, name: string, span: SpanStart & Spa
   return open?.traceparent;
 }
 
-/** This process in traces. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence. */
+/** Identifies this process in traces, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES does. */
 export interface TracedProcess {
   /** Name of the process, for example "kpng-watcher". */
   readonly name: string;
