@@ -96,8 +96,8 @@ const classes = Derived.atOnce(
     const isUsed = ({ proxyName, zone }: ViewClass): boolean =>
       (proxyName === undefined || names.has(proxyName)) && zones.has(zone);
     const used = new Map([...all].filter(([, { viewClass }]) => isUsed(viewClass)));
-    // Otherwise, an index that nobody requests any more would retain an old snapshot. The first value of an index is
-    // only computed in steps.
+    // All indexes advance together, because an index that nobody requests any more would otherwise retain an old
+    // snapshot. The first value of an index takes long to compute, so it is left to the steps of its first subscriber.
     for (const { index } of used.values()) if (index.newest !== emptySnapshot) index.at(snapshot);
     return used;
   },
@@ -119,8 +119,8 @@ export function* indexWithPauses(snapshot: Snapshot, viewClass: ViewClass): Gene
 }
 
 /**
- * Returns the index for `snapshot`, given the index for `before`. Yields after each endpoint that it encodes, and after
- * every 64 items that it indexes. *Cost:* a copy of 16 KiB, and of the buckets of the changed items.
+ * Returns the index for `snapshot`, given the index for `before`. Yields after each endpoint that it encodes, after every
+ * 64 items that it indexes, and after each bucket. *Cost:* a copy of 16 KiB, and of the buckets of the changed items.
  */
 function* evolve(viewClass: ViewClass, index: BucketIndex, before: Snapshot, snapshot: Snapshot): Steps<BucketIndex> {
   const digests = index.digests.copy();
@@ -147,6 +147,7 @@ function* evolve(viewClass: ViewClass, index: BucketIndex, before: Snapshot, sna
   for (const [number, { removedPaths, added }] of changes) {
     const others = (buckets[number] ?? Bucket.empty).items.filter(({ path }) => !removedPaths.has(path));
     buckets[number] = new Bucket([...others, ...added]);
+    yield;
   }
   return new BucketIndex(digests, sum, buckets);
 }
