@@ -58,10 +58,7 @@ export class Derived<T> {
 
   /** Returns a derived value whose first computation takes so little time that it is done in one step. */
   static atOnce<T>(empty: T, evolve: Evolve<T, T>): Derived<T> {
-    // biome-ignore lint/correctness/useYield: the whole value is one step.
-    return new Derived(empty, function* (...args) {
-      return evolve(...args);
-    });
+    return new Derived(empty, (...args) => ({ next: () => ({ done: true, value: evolve(...args) }) }));
   }
 
   /** The snapshot with the highest revision for which the value was computed. */
@@ -112,7 +109,7 @@ export class Derived<T> {
 type Evolve<T, Result> = (value: T, before: Snapshot, snapshot: Snapshot) => Result;
 
 /** A computation that can pause after each step; its return value is the result. */
-export type Steps<T> = Generator<void, T>;
+export type Steps<T> = Iterator<void, T>;
 
 const derivedValues = Symbol("derived values");
 
