@@ -7,7 +7,7 @@ import { makeEndpoints, makeService, makeSlices, namespace, type SyntheticShape 
 export type ChangeKind = "readiness" | "rollout" | "deletion" | "creation";
 
 /** A simulated change: what happened, and the changes of objects to apply together. */
-export interface SimulatedChange {
+interface SimulatedChange {
   readonly kind: ChangeKind;
   /** *Shape:* `service-17`. */
   readonly service: string;

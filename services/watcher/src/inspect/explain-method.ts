@@ -139,7 +139,7 @@ function choosePort(service: Service, port: number, given: Protocol | undefined)
 }
 
 /** Decodes the proxy settings of a request; cluster CIDRs default to those of all Nodes. Errors: INVALID_ARGUMENT. */
-export function readSettings(message: ProxySettings | undefined, { nodes }: Snapshot): ExplainSettings {
+function readSettings(message: ProxySettings | undefined, { nodes }: Snapshot): ExplainSettings {
   const cidrs = (field: string, texts: readonly string[] = []): readonly string[] =>
     texts.map((text) => {
       const parsed = parseCidr(text);

@@ -17,7 +17,7 @@ import type { Subscribers } from "../stream/session/subscribers.ts";
 import { countEndpoints, listAddresses } from "./cluster-rows.ts";
 import { nodeProgress } from "./progress-rows.ts";
 
-export interface FindingsContext {
+interface FindingsContext {
   readonly subscribers: Pick<Subscribers, "open" | "store">;
   /** Health of the process, whose parts report the failures of the source, the listeners and the credentials. */
   readonly health: Pick<Health, "parts">;

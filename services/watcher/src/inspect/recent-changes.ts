@@ -162,7 +162,7 @@ function changedObjects(before: Snapshot, next: Snapshot): MessageInitShape<type
 }
 
 /** One revision, and how far it has reached the subscribers. *Bound:* 100 objects, 10 failures and 6 distributions. */
-export class ChangeRecord {
+class ChangeRecord {
   readonly revision: number;
   readonly storedAtMs: number;
   /** The fields of the message that are not listed below. */

@@ -87,12 +87,8 @@ export class Subscriber {
   isObserver: boolean;
   /** Revision of the last batch; 0 before the first batch. */
   sentRevision = 0;
-  /** Time at which the last batch was sent, in milliseconds since 1970; 0 before the first batch. */
-  sentAtMs = 0;
   /** True once the subscriber has sent an acknowledgement, which relays and KPNG's own clients never do. */
   hasAcknowledged = false;
-  /** Time at which the last acknowledged revision was applied, in milliseconds since 1970; 0 if there is none. */
-  appliedAtMs = 0;
   /** The timings from the last acknowledgement that contained any. */
   timings: ApplyTimings | undefined;
   /** Newest revision that needed no batch; 0 if there is none. */
@@ -211,7 +207,6 @@ export class Subscriber {
     if (this.#receivedRevision === this.sentRevision) this.#receivedRevision = quietRevision;
     if (this.#acknowledgedRevision === this.sentRevision) this.#acknowledgedRevision = quietRevision;
     this.sentRevision = delivery.revision;
-    this.sentAtMs = nowMs;
     this.#pending.push({ after: delivery.after, revision: delivery.revision, sentAtMs: nowMs });
     if (this.#pending.length > maxPending) this.#mergeOldest();
     metrics.sentBytes.inc({ kind: this.kind }, delivery.byteCount);
@@ -256,7 +251,6 @@ export class Subscriber {
     // A subscriber that has resumed may acknowledge again a revision that it applied before this stream.
     if (count > 0 && sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
     this.#acknowledgedRevision = applied;
-    this.appliedAtMs = atMs;
     this.#receivedCount = Math.max(0, this.#receivedCount - count);
     for (const batch of this.#pending.splice(0, count)) {
       for (const follower of followers) follower.applied?.(this, batch, atMs, timings);
