@@ -48,8 +48,8 @@ const maxNamed = 10;
  */
 function describe({ origin, before, next, instance }: Update): SpanAttributes {
   const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
-  const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);
-  // Many slices have the time of one trigger.
+  // A Service often changes together with its slices, and many slices have the time of one trigger.
+  const services = firstOf(new Set([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]));
   const times = firstOf(new Set(triggerTimes(before, next))).map((ms) => new Date(ms).toISOString());
   return {
     "kpng.source": origin?.source ?? "",
@@ -62,7 +62,7 @@ function describe({ origin, before, next, instance }: Update): SpanAttributes {
 }
 
 function firstOf<T>(values: Iterable<T>): readonly T[] {
-  return [...new Set(Iterator.from(values).take(maxNamed))];
+  return [...Iterator.from(values).take(maxNamed)];
 }
 
 /**
