@@ -226,7 +226,7 @@ type NameFilter = (name: string) => boolean;
 
 /**
  * Names of labels and annotations (`--with-node-labels`), as globs: `*` matches any characters, and `?` matches one
- * character. Default none, except {@link defaultNodeLabels}.
+ * character. Default none, but {@link defaultNodeLabels} for the labels of nodes.
  */
 export type DecodeGlobs = { readonly [K in keyof DecodeOptions]?: readonly string[] | undefined };
 

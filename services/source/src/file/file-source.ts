@@ -50,7 +50,7 @@ const emptiedMs = 1_000;
  */
 const unsettledMs = 5_000;
 
-/** Maximum time between two polls because of their duration, in milliseconds. */
+/** Maximum pause that a slow poll can cause before the next one, in milliseconds. */
 const maxPauseMs = 2_000;
 
 /** Maximum number of problems that health names, as for the objects of an API server. */
@@ -86,7 +86,7 @@ class FileFollower {
   async run(signal: AbortSignal): Promise<void> {
     const { health, pollMs = 200 } = this.#options;
     health.setWaiting(part, "reading the input");
-    // Before the first read, so that no change is missed.
+    // This comes before the first read, so that no change is missed.
     await this.#hasChanged();
     const first = this.#take(await this.#load(signal), wallClockMs(), signal);
     if (first?.kind === "bad") throw badInput(first.problems);
@@ -104,7 +104,7 @@ class FileFollower {
   }
 
   /**
-   * Returns true if the inputs have changed since the last call, by the times, size and inode of each file, because
+   * Returns true if the times, size or inode of any file have changed since the last call. The files are polled, because
    * network file systems and replaced folders send no events.
    */
   async #hasChanged(): Promise<boolean> {

@@ -101,10 +101,10 @@ class Cluster {
 }
 
 /**
- * Returns the callbacks of `probeServer`, which determine whether the state equals the API server's. Everything is listed
- * again when the server answers after a silence, when its versions have gone back, or when it serves another cluster.
- * The state is behind until these lists are complete and no deletions wait for confirmation. The probe asks for the
- * version of `services`.
+ * Returns the callbacks of `probeServer`, which determine whether the state equals the API server's. The probe asks for
+ * the version of `services`. Everything is listed again when the server answers after a silence, when its versions have
+ * gone back, or when it serves another cluster. The state is behind until these lists are complete and no deletions wait
+ * for confirmation.
  *
  * After a silence, watches must not continue, because etcd may have been restored and may since have counted beyond
  * their versions.

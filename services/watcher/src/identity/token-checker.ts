@@ -116,7 +116,7 @@ export class TokenChecker {
   follow(text: string, address: string | undefined, call: Closable): AbortSignal {
     const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
     const ended = new AbortController();
-    // It may emit no event.
+    // A call that is already closed emits no further event, so the timer would never end.
     if (call.closed) return ended.signal;
     const check = async (): Promise<void> => {
       const result = await this.check(text, address);

@@ -135,8 +135,8 @@ function worstOf(states: readonly ApplyState[]): ApplyState {
 }
 
 /**
- * Returns functions that make the rows of the matching nodes, by name and in its order. O(nodes + subscribers +
- * endpoints).
+ * Returns the names of the matching nodes, sorted, each with a function that makes the node's row. O(nodes +
+ * subscribers + endpoints).
  */
 export function nodeRows(
   snapshot: Snapshot,

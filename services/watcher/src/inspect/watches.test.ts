@@ -9,7 +9,7 @@ import { Subscribers } from "../stream/session/subscribers.ts";
 import { RecentChanges } from "./recent-changes.ts";
 import { watchMethods } from "./watches.ts";
 
-test("of two pods with the address of their node, the last message is about the last one", async () => {
+test("if two pods share their node's address, the last row of that address is the last pod's", async () => {
   const subscribers = new Subscribers(new Store(), new Registry());
   const { watchEndpoints } = watchMethods({ subscribers, changes: new RecentChanges() });
   const call = { service: InspectService, method: InspectService.method.watchEndpoints };

@@ -96,6 +96,7 @@ interface RowKind<D extends DescMessage> {
   readonly keyOf: (row: MessageShape<D>) => string;
 }
 
+/** Hashes of rows by key. */
 type Hashes = Map<string, bigint>;
 
 /** Returns a function that compares the rows of changed Services between the previous snapshot and the current one. */
@@ -110,7 +111,7 @@ function serviceSteps<D extends DescMessage>(
     previous = snapshot;
     const keys = changedServices(before, snapshot).filter((key) => matchesService(key, filter));
     for (const key of keys.sort()) {
-      const old = new Map<string, bigint>();
+      const old: Hashes = new Map();
       for (const row of read(before, key)) {
         old.set(kind.keyOf(row), hashBytes(toBinary(kind.schema, row)));
         yield undefined;
@@ -131,13 +132,16 @@ function progressSteps<D extends DescMessage>(
   };
 }
 
-/** Compares rows with the hashes of old ones, which it removes; returns the new hashes. */
+/**
+ * Compares rows with the hashes of the old rows, and yields the changed and deleted ones. Removes the keys of `rows`
+ * from `old`, and returns the hashes of `rows`.
+ */
 function* compare<D extends DescMessage>(
   { schema, keyOf }: RowKind<D>,
   old: Hashes,
   rows: Iterable<MessageShape<D>>,
 ): Generator<Step<MessageShape<D>>, Hashes, void> {
-  const hashes = new Map<string, bigint>();
+  const hashes: Hashes = new Map();
   for (const row of rows) {
     const key = keyOf(row);
     const hash = hashBytes(toBinary(schema, row));

@@ -425,7 +425,7 @@ function contentOf(cell) {
   return href === undefined ? el("span", { class: style }, String(text)) : el("a", { href }, String(text));
 }
 
-/** @type {(row: Row, text: string) => boolean} True if the row contains a text in lower case. */
+/** @type {(row: Row, text: string) => boolean} True if the row contains `text`, which is in lower case. */
 function contains({ cells }, text) {
   const texts = cells.map((cell) => (typeof cell === "object" ? cell.text : cell));
   return text === "" || texts.join(" ").toLowerCase().includes(text);

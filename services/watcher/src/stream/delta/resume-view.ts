@@ -26,8 +26,8 @@ import { wholeView } from "./whole-view.ts";
  * changes of each bucket would shorten the batches (3 instead of 211 KiB after 100 missed changes), but 1 000 nodes
  * would take just as long to resume, and a fresh replica, where most nodes resume, has nothing to remember.
  *
- * Calls `onOverlays` with the node's overlays. *Cost:* proportional to the node's own
- * endpoints and to the buckets that differ.
+ * Calls `onOverlays` with the node's overlays. *Cost:* proportional to the node's own endpoints and to the buckets that
+ * differ.
  */
 export function* resumeView(
   snapshot: Snapshot,
