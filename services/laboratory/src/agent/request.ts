@@ -12,7 +12,7 @@ export interface Target {
 
 /**
  * Packets until `wanted` different servers have answered, which are told apart by the name in their answers, or until
- * `atMost` have been sent. Ends after the first batch if nobody answers it.
+ * `atMost` have been sent. If nobody answers the first batch, no second one is sent.
  */
 export interface Ask extends Target {
   /** Number of packets sent at the same time. The first batch is always sent. */
