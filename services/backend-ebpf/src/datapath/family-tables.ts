@@ -132,7 +132,9 @@ export class FamilyTables {
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>): TablesChange {
     const change = new TablesChange();
     for (const key of touched) this.#put(plan, key, change);
-    this.#retryLeft(plan, change);
+    // Room that a grace period has freed is used at the next sync, whichever Services that sync is about. Ends at the
+    // first failure, to cost little.
+    for (const key of this.#withoutRoom) if (!this.#put(plan, key, change)) break;
     this.#finish(change);
     return change;
   }
@@ -184,7 +186,8 @@ export class FamilyTables {
     }
   }
 
-  #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): void {
+  /** Writes the frontends of a Service. Returns true if there was room for all. */
+  #put(plan: FamilyPlan, key: ServiceKey, change: TablesChange): boolean {
     const desired = frontendsOf(plan, key);
     // A frontend may pass between two touched Services in either order: only its present Service removes it, and a
     // Service that has it cancels the removal.
@@ -199,23 +202,10 @@ export class FamilyTables {
     const keys = desired.map((frontend) => frontend.key);
     if (keys.length === 0) this.#services.delete(key);
     else this.#services.set(key, keys);
-    this.#writeAll(key, desired, change);
-  }
-
-  /** Writes the frontends of a Service. Returns true if there was room for all. */
-  #writeAll(key: ServiceKey, frontends: readonly DesiredFrontend[], change: TablesChange): boolean {
-    const isWritten = frontends.map((frontend) => this.#write(frontend, key, change)).every(Boolean);
+    const isWritten = desired.map((frontend) => this.#write(frontend, key, change)).every(Boolean);
     if (isWritten) this.#withoutRoom.delete(key);
     else this.#withoutRoom.add(key);
     return isWritten;
-  }
-
-  /**
-   * Tries the Services for which there was not enough room again; ends at the first failure, to cost little. Room that
-   * a grace period frees is thus used at the next sync, whichever Services that sync is about.
-   */
-  #retryLeft(plan: FamilyPlan, change: TablesChange): void {
-    for (const key of this.#withoutRoom) if (!this.#writeAll(key, frontendsOf(plan, key), change)) return;
   }
 
   /** Writes a frontend. Returns false if there was no room for a part of it, which is then left to the rules. */
