@@ -1,4 +1,13 @@
-import { bpf, checkResult, closeDescriptor, makeAttribute, mapMemory, requireBpf } from "./system-call.ts";
+import {
+  type AttributeField,
+  bpf,
+  checkResult,
+  closeDescriptor,
+  makeAttribute,
+  mapMemory,
+  requireBpf,
+  setField,
+} from "./system-call.ts";
 
 /** Map types. Source: `enum bpf_map_type`. */
 export const mapTypes = {
@@ -63,12 +72,12 @@ export class BpfMap {
   /** Makes a map. For an array of maps, `inner` is a map with the same layout as its elements. Errors: BPF_FAILED. */
   static create(layout: MapLayout, inner = 0): BpfMap {
     const { name, type, keyBytes, valueBytes, maxEntries, flags } = layout;
-    const shape = [type, keyBytes, valueBytes, maxEntries, flags, inner].map((value, at) => [at * 4, value] as const);
+    const shape = [type, keyBytes, valueBytes, maxEntries, flags, inner];
     const isStorage = type === mapTypes.socketStorage;
     const btf = isStorage ? loadIntegerTypes(valueBytes / 4) : 0;
     // The type description, and the numbers of the types of key and value in it.
-    const types = isStorage ? ([btf, 1, 2] as const).map((value, at) => [48 + at * 4, value] as const) : [];
-    const attribute = makeAttribute(72, ...shape, ...types);
+    const types = isStorage ? [btf, 1, 2] : [];
+    const attribute = makeAttribute(72, ...fieldsFrom(0, shape), ...fieldsFrom(48, types));
     attribute.write(name.slice(0, 15), 28, "latin1");
     try {
       return new BpfMap(layout, requireBpf(`map ${name} cannot be created`, commands.create, attribute));
@@ -126,9 +135,15 @@ export class BpfMap {
     const position = Buffer.alloc(Math.max(keyBytes, 8));
     for (let isFirst = true; ; isFirst = false) {
       const [keys, values] = [Buffer.alloc(batchSize * keyBytes), Buffer.alloc(batchSize * valueBytes)];
-      const start = isFirst ? [] : [[0, position] as const];
-      const [to, size] = [[16, keys] as const, [32, batchSize] as const];
-      const attribute = makeAttribute(56, ...start, [8, position], to, [24, values], size, [36, this.descriptor]);
+      const attribute = makeAttribute(
+        56,
+        [8, position],
+        [16, keys],
+        [24, values],
+        [32, batchSize],
+        [36, this.descriptor],
+      );
+      if (!isFirst) setField(attribute, 0, position);
       const result = bpf(commands.lookupBatch, attribute);
       const isEnd = result === -errnoNoEntry;
       if (!isEnd) checkResult(`map ${name} cannot be read`, result);
@@ -149,6 +164,11 @@ export class BpfMap {
     const { name, maxEntries } = this.layout;
     return `map ${name} (at most ${maxEntries} elements) cannot be written`;
   }
+}
+
+/** Returns fields of 4 bytes each, the first of them at offset `start`. */
+function fieldsFrom(start: number, values: readonly number[]): readonly AttributeField[] {
+  return values.map((value, index) => [start + index * 4, value]);
 }
 
 function bytesOf(content: MapKey): Buffer {

@@ -126,8 +126,8 @@ export function loadProgram(
     code.writeInt32LE(maps.get(symbol) ?? -1, at + 4);
   }
   // Type, number of instructions, instructions, licence, attach type; then the name.
-  const size = [4, code.length / 8] as const;
-  const attribute = makeAttribute(144, [0, programType], size, [8, code], [16, licence], [68, attachType]);
+  const count = code.length / 8;
+  const attribute = makeAttribute(144, [0, programType], [4, count], [8, code], [16, licence], [68, attachType]);
   attribute.write(name.slice(0, 15), 48, "latin1");
   let result = bpf(loadCommand, attribute);
   for (let load = 1; load < maxLoads && result === -errnoAgain; load++) result = bpf(loadCommand, attribute);

@@ -67,7 +67,7 @@ function cLibrary(): CLibrary {
  * A field of the argument of bpf(2): its offset in bytes, and its value. A number takes 4 bytes; a buffer stands for
  * its address.
  */
-type AttributeField = readonly [offset: number, value: number | Buffer];
+export type AttributeField = readonly [offset: number, value: number | Buffer];
 
 /** Buffers, keyed by the argument that contains their addresses. They must live as long as the argument. */
 const pointees = new WeakMap<Buffer, Buffer[]>();
