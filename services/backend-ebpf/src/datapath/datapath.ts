@@ -162,22 +162,23 @@ export class Datapath {
     const loopback = isLoopbackNodePorts ? configFlags.loopbackNodePorts : 0;
     config.writeUInt32LE(loopback | (this.#options.isForPods ? configFlags.socketsOfPods : 0), 8);
     const index = family === "v4" ? 0 : 1;
-    if (!this.maps.get("config").get(index).equals(config)) {
-      this.maps.get("config").set(index, config);
+    const configs = this.maps.get("config");
+    if (!configs.get(index).equals(config)) {
+      configs.set(index, config);
       changes.push("settings of the node differ");
     }
     const chosen = nodePortAddresses === "all" ? localAddresses : nodePortAddresses;
     // For loopback addresses, there is a flag.
     const addresses = chosen.filter((address) => !isLoopback(address));
     const desired = new Map(addresses.map((address) => [addressBytes(address).toString("latin1"), address]));
-    const map = this.maps.get("node_addresses");
-    for (const [key] of map.entries()) {
+    const nodeAddresses = this.maps.get("node_addresses");
+    for (const [key] of nodeAddresses.entries()) {
       if (familyOf(key) !== family || desired.delete(key.toString("latin1"))) continue;
-      map.delete(key);
+      nodeAddresses.delete(key);
       changes.push("an address is not the node's");
     }
     for (const [key, address] of desired) {
-      map.set(key, 1);
+      nodeAddresses.set(key, 1);
       changes.push(`address ${address} was missing`);
     }
     return changes;

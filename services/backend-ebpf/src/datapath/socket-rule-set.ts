@@ -100,7 +100,9 @@ export class SocketRuleSet implements SocketRules {
     const services = this.#tables.leftCount;
     if (services > 0 && !this.#isFull) {
       log.info("a map is full: rules serve the sockets of some Services; raise --max-frontends or --max-endpoints", {
-        ...{ family, services, ...mapSizes },
+        family,
+        services,
+        ...mapSizes,
       });
     }
     this.#isFull = services > 0;
@@ -139,18 +141,21 @@ export class PrintedSockets implements SocketRules {
     this.#elements = elements;
     const written = desired
       .filter(({ key }) => elements.get(key) !== before.get(key))
-      .map((frontend) => ({ key: frontend.key, before: before.get(frontend.key), after: describeFrontend(frontend) }));
+      .map((frontend) => ({
+        place: describeKey(frontend.key),
+        before: before.get(frontend.key),
+        after: describeFrontend(frontend),
+      }));
     const deleted = [...before]
       .filter(([key]) => !elements.has(key))
-      .map(([key, element]) => ({ key, before: element, after: undefined }));
-    const frontends = [...written, ...deleted].map(({ key, ...lines }) => ({ place: describeKey(key), ...lines }));
+      .map(([key, element]) => ({ place: describeKey(key), before: element, after: undefined }));
+    const frontends = [...written, ...deleted];
     for (const { before: old, after } of frontends) {
       print?.(`${old === undefined ? "" : `- ${old}\n`}${after === undefined ? "" : `+ ${after}\n`}`);
     }
     const counts = { written: written.length, deleted: deleted.length };
-    return makeEbpfChange(family, touched === "all" ? "full" : "partial", {
-      ...{ frontends, counts, shared: missingPrograms },
-    });
+    const mode = touched === "all" ? "full" : "partial";
+    return makeEbpfChange(family, mode, { frontends, counts, shared: missingPrograms });
   }
 
   async repair(): Promise<RuleChange> {
