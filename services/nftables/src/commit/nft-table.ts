@@ -187,10 +187,10 @@ export class NftTable implements RuleSet {
   async #syncAll(plan: FamilyPlan, stages: SyncStages): Promise<TableChange> {
     this.#checkedGeneration = undefined;
     const present = await readTable(this.#options.connection, this.#id);
-    const { skeleton, hooks } = renderFrame({ ...this.#options, node: plan.node });
+    const frame = renderFrame({ ...this.#options, node: plan.node });
     const before = this.#installed?.frame;
-    const isSameFrame = skeleton === before?.skeleton && hooks === before.hooks;
-    if (!isSameFrame || !this.#hasRules(present.rules)) return await this.#install(plan, present, stages);
+    const isSameFrame = frame.skeleton === before?.skeleton && frame.hooks === before.hooks;
+    if (!isSameFrame || !this.#hasRules(present.rules)) return await this.#install(plan, frame, present, stages);
     await putAll(this.#elements, plan);
     await this.#elements.table.compareWith(present.elements);
     return await this.#commitInUse(stages);
@@ -202,7 +202,9 @@ export class NftTable implements RuleSet {
     if (this.isKnown && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
     const present = await readTable(connection, this.#id);
-    if (!this.#hasRules(present.rules)) return await this.#install(plan, present);
+    if (!this.#hasRules(present.rules)) {
+      return await this.#install(plan, renderFrame({ ...this.#options, node: plan.node }), present);
+    }
     const { table } = this.#elements;
     await table.compareWith(present.elements);
     // `ElementTable` keeps no comments of committed elements, so elements that have to be put back get their comments
@@ -220,9 +222,8 @@ export class NftTable implements RuleSet {
   }
 
   /** Writes all rules, and the elements that differ from those in the kernel. */
-  async #install(plan: FamilyPlan, present: PresentTable, stages?: SyncStages): Promise<TableChange> {
+  async #install(plan: FamilyPlan, frame: Frame, present: PresentTable, stages?: SyncStages): Promise<TableChange> {
     const { connection, maxClients } = this.#options;
-    const frame = renderFrame({ ...this.#options, node: plan.node });
     this.#elements = new ServiceElements(this.#id, maxClients, plan.node.podTraffic);
     await fillElements(this.#elements, plan, present.elements);
     stages?.committing();
