@@ -2,9 +2,8 @@ import type { RuleChange, RuleDifference, RuleList } from "@kpng/backend-kit/pro
 import type { Family } from "@kpng/model/address.ts";
 import { compareText, getOrMake } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type SharedSet, sharedSets } from "../layout/elements.ts";
+import { sharedSets } from "../layout/elements.ts";
 import { describeFrontend, formatElement } from "../layout/format-element.ts";
-import type { SetElement } from "../netlink/transaction.ts";
 import type { SharedSetChange } from "../render/element-table.ts";
 import type { ServiceElements } from "../render/service-elements.ts";
 import { ipOf } from "../render/skeleton.ts";
@@ -33,22 +32,20 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
 export function formatTransaction(family: Family, { elements }: Pick<TableChange, "elements">, table: string): string {
   const lines = elements.flatMap(({ kind, set, elements: changed }) => {
     const command = `${kind === "put" ? "add" : "delete"} element ${ipOf(family)} ${table}`;
-    return Array.from(changed, (one) => `${command} ${formatOne(family, set, one)}\n`);
+    return Array.from(changed, ({ key, value }) => `${command} ${formatElement(family, set, key, value)}\n`);
   });
   return lines.join("");
-}
-
-function formatOne(family: Family, set: SharedSet, { key, value }: SetElement): string {
-  return formatElement(family, set, key, value);
 }
 
 /** Returns one difference for each changed set and chain. */
 function listDifferences(family: Family, { elements, chains }: TableChange): readonly RuleDifference[] {
   const bySet = Map.groupBy(elements, ({ set }) => set);
   const ofKind = (changes: TableChange["elements"], kind: "put" | "delete"): readonly string[] =>
-    changes.flatMap((change) =>
-      change.kind === kind ? Array.from(change.elements, (one) => formatOne(family, change.set, one)) : [],
-    );
+    changes
+      .filter((change) => change.kind === kind)
+      .flatMap(({ set, elements: changed }) =>
+        Array.from(changed, ({ key, value }) => formatElement(family, set, key, value)),
+      );
   return [
     ...[...bySet].map(([set, changes]) => ({
       summary: `set ${set}: elements differ`,

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
-import { frontendMaps, sharedSets, unpackSet } from "../layout/elements.ts";
+import { frontendMaps, type SharedSet, sharedSets, unpackSet } from "../layout/elements.ts";
 import { type BatchStep, type ElementChange, splitElements, stepBytes } from "../netlink/transaction.ts";
 import { type InstalledElements, idsOfSlots, type PresentTable, slotsById } from "../read/read-table.ts";
 import type { ElementTable, SharedSetChange } from "../render/element-table.ts";
@@ -125,13 +125,15 @@ function putPick({ table }: ServiceElements, name: string): void {
  */
 function neededPicks(table: ElementTable): readonly string[] {
   const needed = new Set<string>();
-  const sets = [...sharedSets.filter((set) => frontendMaps.has(set)), "sticky_counts"] as const;
-  for (const { set, elements } of table.changes(sets).filter(({ kind }) => kind === "put")) {
+  const putInto = (sets: readonly SharedSet[]) => table.changes(sets).filter(({ kind }) => kind === "put");
+  for (const { elements } of putInto(sharedSets.filter((set) => frontendMaps.has(set)))) {
     for (const { value = "" } of elements) {
-      const count = set === "sticky_counts" ? 0 : unpackSet(readNumber(value)).count;
-      if (set === "sticky_counts") needed.add(value);
-      else if (count > 0) needed.add(pickChain(count));
+      const { count } = unpackSet(readNumber(value));
+      if (count > 0) needed.add(pickChain(count));
     }
+  }
+  for (const { elements } of putInto(["sticky_counts"])) {
+    for (const { value = "" } of elements) needed.add(value);
   }
   return [...needed];
 }

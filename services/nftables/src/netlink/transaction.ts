@@ -133,15 +133,14 @@ function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
 }
 
 function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonly Message[] {
-  const create = { type: nftables.newChain, flags: flags.create };
   const writeRuleChain = (writer: NetlinkWriter): void => {
     writer.text(attribute.rule.table, table.name);
     writer.text(attribute.rule.chain, chain);
   };
-  const append = { type: nftables.newRule, flags: flags.create | flags.append };
   return [
     {
-      ...create,
+      type: nftables.newChain,
+      flags: flags.create,
       write: (writer) => {
         writer.text(attribute.chain.table, table.name);
         writer.text(attribute.chain.name, chain);
@@ -151,7 +150,8 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
     { type: nftables.deleteRule, flags: 0, write: writeRuleChain },
     ...rules.map(
       (writeRule): Message => ({
-        ...append,
+        type: nftables.newRule,
+        flags: flags.create | flags.append,
         write: (writer) => {
           writeRuleChain(writer);
           writer.nested(attribute.rule.expressions, () => writeRule(writer));

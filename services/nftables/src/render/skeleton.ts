@@ -131,15 +131,15 @@ export function countOfPick(name: string): number | undefined {
 
 /**
  * Renders pick chains as nft commands. A chain for affinity replaces the set id in the packet's priority with the id of
- * an endpoint. The others are printed only; {@link pickChainAddition} installs them.
+ * an endpoint. The commands of other pick chains are never executed: {@link pickChainAddition} installs these chains.
  */
 export function renderPicks({ family, name: table }: TableId, names: Iterable<string>): string {
   const ip = ipOf(family);
+  const slot = (modulus: number): string => `meta priority . numgen random mod ${modulus}`;
+  const dnat = (modulus: number): string =>
+    `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to ${slot(modulus)} map @slots`;
+  const sticky = (modulus: number): string => `meta priority set ${slot(modulus)} map @sticky_slots`;
   const chains = Array.from(names, (name): Chain => {
-    const slot = (modulus: number): string => `meta priority . numgen random mod ${modulus}`;
-    const dnat = (modulus: number): string =>
-      `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to ${slot(modulus)} map @slots`;
-    const sticky = (modulus: number): string => `meta priority set ${slot(modulus)} map @sticky_slots`;
     const count = countOfPick(name) ?? 0;
     const rules = isStickyPick(name)
       ? [sticky(count), `meta priority < ${firstEndpointId} ${sticky(1)}`]
