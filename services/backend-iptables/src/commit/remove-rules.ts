@@ -5,7 +5,7 @@ import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { diffChains, diffJumps, transactionText } from "../diff/diff-chains.ts";
 import { findInstalledRules, readRules } from "../read/installed-rules.ts";
-import { findTools, runTool, type Tools } from "../read/tools.ts";
+import { findTools, runTool, type Tools, type Variant } from "../read/tools.ts";
 import { resetBeforeCleanup, restoreRules } from "./open-rule-sets.ts";
 
 /**
@@ -63,8 +63,8 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
  */
 async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();
-  const found: Tools[] = [];
   for (const family of nodeFamilies()) {
+    const found = new Set<Variant>();
     let noTool: unknown;
     for (const variant of ["auto", "nft", "legacy"] as const) {
       const skip = (error: unknown): void =>
@@ -73,9 +73,8 @@ async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promi
         noTool ??= error;
         skip(error);
       });
-      if (tools === undefined) continue;
-      if (found.some((other) => other.family === family && other.variant === tools.variant)) continue;
-      found.push(tools);
+      if (tools === undefined || found.has(tools.variant)) continue;
+      found.add(tools.variant);
       const reading = readRules(tools, runTool).catch((error: unknown) => {
         if (variant === "auto" || !saysUnsupported(reasonOf(error))) throw error;
         skip(error);
@@ -83,7 +82,7 @@ async function readAll({ log }: RemoveOptions, failures: CleanupFailures): Promi
       const text = await failures.attempt(() => reading);
       if (text !== undefined) saved.set(tools, text);
     }
-    if (family === "v4" && found.length === 0) failures.add(noTool);
+    if (family === "v4" && found.size === 0) failures.add(noTool);
   }
   return saved;
 }

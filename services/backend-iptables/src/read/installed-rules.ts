@@ -86,10 +86,10 @@ export class InstalledRulesReader {
     const id = chainId(table, all.slice(start + 3, blank < 0 || blank >= end ? end - 1 : blank));
     if (this.#open?.id !== id) {
       this.#close();
-      // Its rules may be printed in two places.
+      // The rules of a chain may be printed in two places.
       this.#open = { id, lines: [this.#chains.get(id) ?? ""] };
     }
-    this.#open?.lines.push(all.slice(start, end));
+    this.#open.lines.push(all.slice(start, end));
   }
 
   #close(): void {
