@@ -34,7 +34,7 @@ interface StartOptions {
 }
 
 /** A rule set that is given views; it plans them as the kit does. */
-export class TestRuleSet extends IptablesRuleSet {
+class TestRuleSet extends IptablesRuleSet {
   syncView(
     view: NodeView,
     touched: ReadonlySet<ServiceKey> | "all" = "all",

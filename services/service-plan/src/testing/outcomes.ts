@@ -49,7 +49,7 @@ export type PacketOutcome =
  * A mode of kube-proxy. The modes differ for packets that no plan is about: nftables mode refuses unknown ports of
  * cluster IPs, drops unallocated cluster IPs, and accepts nothing that a firewall drops.
  */
-export type ProxyMode = "iptables" | "nftables";
+type ProxyMode = "iptables" | "nftables";
 
 /**
  * Returns every possible outcome of a packet by the plans of a node, each once, as a mode of kube-proxy would produce
@@ -156,7 +156,7 @@ function isLocal(address: string, { localCIDRs }: Pick<PlannedNode, "localCIDRs"
 }
 
 /** A frontend with the plans that it belongs to. */
-export interface PlannedFrontend {
+interface PlannedFrontend {
   readonly service: ServicePlan;
   readonly port: ServicePortPlan;
   readonly frontend: Frontend;
