@@ -126,10 +126,9 @@ const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 const hintReason = "kubelet's chain KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY";
 
 /**
- * Finds out which variant of iptables the other programs of this node use, and why; "auto" stands for the variant of the
- * program `iptables`. If kpng used the other variant, rules of
- * both would apply to each packet, in an order that is hard to predict. The hint from kubelet decides; without one, the
- * variant that has more rules is chosen.
+ * Finds out which variant of iptables the other programs of this node use, and why; "auto" stands for the variant of
+ * the program `iptables`. If kpng used the other variant, rules of both would apply to each packet, in an order that is
+ * hard to predict. The hint from kubelet decides; without one, the variant that has more rules is chosen.
  *
  * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the kube-proxy image. On a node without any
  * rules, that script always chooses iptables-nft, whereas this function chooses the node's own default.

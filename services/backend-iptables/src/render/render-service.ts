@@ -227,7 +227,7 @@ function renderEndpointRules(
 
 /**
  * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP. Cluster
- * IPs have no such chain: `renderFrontends` leads them directly to the chain that chooses an endpoint.
+ * IPs have no such chain: `renderFrontend` leads them directly to the chain that chooses an endpoint.
  *
  * First come the senders whose route differs from that of outside clients, then all others. Packets that reach the end
  * of the chain are dropped or refused by the chain EXTERNAL-SERVICES in table filter.

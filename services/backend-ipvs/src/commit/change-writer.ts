@@ -60,7 +60,7 @@ interface WriteOptions {
   readonly installed: InstalledObjects;
   /** Batches that run first: they create what the changes depend on, such as ipsets. */
   readonly before?: readonly Batch[] | undefined;
-  /** The objects among which these are all differences from the kernel; no other one of them is refused any more. */
+  /** The objects that were compared with the kernel. Without a change, such an object no longer counts as refused. */
   readonly compared: readonly ObjectId[] | "all";
   readonly stages: SyncStages | undefined;
 }

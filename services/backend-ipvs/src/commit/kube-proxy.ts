@@ -113,7 +113,7 @@ function setsIn(saved: string, family: Family): readonly string[] {
   return Array.from(saved.matchAll(pattern), ([, name = ""]) => name);
 }
 
-/** Chains of both modes, those of iptables mode, and those of a single Service, whose names end in a hash. */
+/** Matches the chains of both modes, those of iptables mode, and those of a Service, whose names end in a hash. */
 const kubeProxyChain = new RegExp(
   `^KUBE-(?:${[
     "SERVICES|POSTROUTING|MARK-MASQ|FORWARD|PROXY-FIREWALL|NODE-PORT|LOAD-BALANCER|SOURCE-RANGES-FIREWALL",

@@ -48,7 +48,7 @@ export type SharedSet = keyof typeof layouts;
 /** The nftables sets and maps that all Services share. */
 export const setLayouts: Readonly<Record<SharedSet, SetLayout>> = layouts;
 
-/** Their names. The maps of frontends come first, because elements are deleted in this order (`divideSteps`). */
+/** Names of the shared sets. The maps of frontends come first: elements are deleted in this order (`divideSteps`). */
 export const sharedSets = Object.keys(layouts) as readonly SharedSet[];
 
 /** The maps from frontends to endpoint sets, whose values {@link packSet} returns. */

@@ -24,8 +24,8 @@ interface MessageHeader {
 }
 
 /**
- * Writes nfnetlink messages into one buffer, and throws RangeError beyond its end. It knows headers, attributes and padding, but no nftables
- * constants.
+ * Writes nfnetlink messages into one buffer, and throws RangeError beyond its end. It knows headers, attributes and
+ * padding, but no nftables constants.
  *
  * Integers in headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
  * Integers in nftables attributes are big-endian.
