@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { forEachService } from "@kpng/backend-kit/proxy/for-each-service.ts";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { compareText } from "@kpng/model/collections.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -148,9 +148,6 @@ function sameRules(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every((text, at) => text === b[at]);
 }
 
-/** After this many Services the event loop gets a turn, so that health probes are answered during a full render. */
-const servicesPerTurn = 100;
-
 /**
  * Renders the touched Services of a plan into `desired`. If `touched` is "all", also removes the Services that the plan
  * no longer contains. Returns the chains that changed.
@@ -163,11 +160,9 @@ export async function putPlan(
 ): Promise<ReadonlySet<ChainId>> {
   const keys = touched === "all" ? new Set(plan.keys()) : touched;
   if (touched === "all") for (const key of desired.services()) if (!keys.has(key)) desired.put(key, undefined);
-  let count = 0;
-  for (const key of keys) {
+  await forEachService(keys, (key) => {
     const service = plan.service(key);
     desired.put(key, service === undefined ? undefined : renderService(service, options));
-    if (++count % servicesPerTurn === 0) await nextTurn();
-  }
+  });
   return desired.takeTouched();
 }

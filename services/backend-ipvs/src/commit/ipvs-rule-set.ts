@@ -1,5 +1,5 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { familyLabels } from "@kpng/backend-kit/observe/proxy-metrics.ts";
+import { forEachService } from "@kpng/backend-kit/proxy/for-each-service.ts";
 import type { FamilyPlan, RuleChange, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-loop.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
@@ -66,9 +66,6 @@ const objectKinds: readonly ObjectKind[] = ["server", "real", "address", ...setR
 
 /** Pause between two readings of the connections, as a multiple of the duration of one reading. */
 const lookPause = 20;
-
-/** After this many Services the event loop gets a turn, so that health probes are answered during a full sync. */
-const servicesPerTurn = 200;
 
 /**
  * The virtual servers, addresses, ipsets and rules of one family.
@@ -245,18 +242,16 @@ export class IpvsRuleSet implements RuleSet {
       localAddresses: new Set(local),
       marks: this.#marks,
     };
-    let count = 0;
     const again = new Set<ServiceKey>();
     for (const keys of [isAll ? plan.keys() : touched, again]) {
-      for (const key of keys) {
+      await forEachService(keys, (key) => {
         const service = plan.service(key);
         for (const other of this.#nodePlaces.put(key, service)) again.add(other);
         this.#marks.release(key);
         const view = plan.view?.(key);
         const context: RenderContext = { ...common, view, scheduler };
         this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
-        if (++count % servicesPerTurn === 0) await nextTurn();
-      }
+      });
     }
   }
 

@@ -1,4 +1,3 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -8,15 +7,13 @@ import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { Gauge, type Registry } from "prom-client";
+import { forEachService } from "./for-each-service.ts";
 import type { FamilyPlan } from "./rule-set.ts";
 
 interface PlanUpdate {
   readonly plan: FamilyPlan;
   readonly touched: ReadonlySet<ServiceKey> | "all";
 }
-
-/** Services planned between two turns of the event loop, so that health probes are answered during a full plan. */
-const servicesPerTurn = 100;
 
 /**
  * Computes service plans of one IP family from the newest view: what the rules must do, before any kernel mechanism is
@@ -108,11 +105,7 @@ export class FamilyPlanner {
     this.#claims = new FrontendClaims();
     this.#omitted.clear();
     this.#unserved.clear();
-    let count = 0;
-    for (const key of view.services.keys()) {
-      claim(key);
-      if (++count % servicesPerTurn === 0) await nextTurn();
-    }
+    await forEachService(view.services.keys(), claim);
     return { plan, touched: "all" };
   }
 }

@@ -1,4 +1,4 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { forEachService } from "@kpng/backend-kit/proxy/for-each-service.ts";
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { numberBytes, readNumber } from "@kpng/model/byte-text.ts";
 import { frontendMaps, type SharedSet, sharedSets, unpackSet } from "../layout/elements.ts";
@@ -67,9 +67,6 @@ function frameChains({ skeleton, hooks }: Frame): readonly string[] {
   return [...`${skeleton}${hooks}`.matchAll(/^add chain \S+ \S+ (\S+)/gm)].map(([, name = ""]) => name);
 }
 
-/** After this many Services the event loop gets a turn, so that health probes are answered during a full sync. */
-const servicesPerTurn = 200;
-
 /**
  * Fills empty `elements` with all Services of a plan.
  *
@@ -84,12 +81,10 @@ export async function fillElements(
 ): Promise<void> {
   if (installed.slots.size + installed.sticky_slots.size > 0) {
     const slots = { slots: slotsById(installed.slots), sticky_slots: slotsById(installed.sticky_slots) };
-    let count = 0;
-    for (const key of plan.keys()) {
+    await forEachService(plan.keys(), (key) => {
       const service = plan.service(key);
       if (service !== undefined) elements.adopt(service, (set, element) => installed[set].get(element), slots);
-      if (++count % servicesPerTurn === 0) await nextTurn();
-    }
+    });
     elements.avoidIds(idsOfSlots(installed.slots).union(idsOfSlots(installed.sticky_slots)));
   }
   // Plans are made again: all of them together would take much memory.
@@ -101,11 +96,9 @@ export async function fillElements(
 /** Puts all Services of a plan into `elements`, which may contain the Services of an earlier plan. */
 export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promise<void> {
   const keys = new Set(plan.keys());
-  let count = 0;
-  for (const key of new Set([...elements.services, ...keys])) {
-    elements.put(key, keys.has(key) ? plan.service(key) : undefined);
-    if (++count % servicesPerTurn === 0) await nextTurn();
-  }
+  await forEachService(new Set([...elements.services, ...keys]), (key) =>
+    elements.put(key, keys.has(key) ? plan.service(key) : undefined),
+  );
 }
 
 /**
