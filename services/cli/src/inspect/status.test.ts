@@ -32,7 +32,7 @@ test("the screen has states, the nodes that are not up to date, the latest chang
     findings: ["n2", "n3", "n4", "n5"].map((name) => finding(`node/${name}`, "no nft")),
     errorCount: 4,
   });
-  const screen = formatStatus([{ api: "", value: { status, findings, nodes, changes: [] } }], nowMs);
+  const screen = formatStatus([{ api: "", value: { status, findings, nodes, changes: [] } }], nowMs, "all");
   expect(screen.split("\n\n")[0]).toBe(
     `watcher   revision 12, up 2m, instance a1
 source    listed completely
@@ -45,7 +45,7 @@ findings  4 errors, 0 warnings: run kpng analyze
   );
   expect(screen).toMatch(/Not up to date [^\n]*:\n +NAME .*\n +n2 +failing .* no nft\n +n3 +failing .*\n +n4 +behind /);
   expect(screen).toContain("\nLatest changes:  <none>\n");
-  expect(formatStatus([{ api: "", value: { status, findings, nodes, changes: [] } }], nowMs, false)).not.toContain(
+  expect(formatStatus([{ api: "", value: { status, findings, nodes, changes: [] } }], nowMs, "late")).not.toContain(
     "1 current",
   );
 });

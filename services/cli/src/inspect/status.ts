@@ -23,7 +23,7 @@ Examples:
   COMMAND --api 10.0.0.11:12090,10.0.0.12:12090
 `,
   run: async ({ replicas }) => {
-    process.stdout.write(await readScreen(replicas));
+    process.stdout.write(await readScreen(replicas, "all"));
   },
 };
 
@@ -41,10 +41,10 @@ Examples:
 `,
   run: async ({ replicas, signal }) => {
     // To one of several replicas, most nodes are absent.
-    const states = replicas.length === 1 ? lateStates : [];
+    const scope = replicas.length === 1 ? "late" : "all";
     await keepAsking(signal, async (answered) => {
       for (; !signal.aborted; await waitMs(intervalMs, signal)) {
-        const screen = await readScreen(replicas, states);
+        const screen = await readScreen(replicas, scope);
         answered();
         printScreen(screen);
         if (!process.stdout.isTTY) return true;
@@ -63,14 +63,16 @@ function printScreen(text: string): void {
   process.stdout.write(isTTY ? `\u001b[?7l\u001b[H${lines.join("\u001b[K\n")}\u001b[J\u001b[?7h` : text);
 }
 
-/** Asks all replicas. With `states`, only a few nodes in these states are read, and none are counted. */
-async function readScreen(replicas: readonly Replica[], states: readonly ApplyState[] = []): Promise<string> {
+/** Nodes that the screen reads: all, to count them by state, or only the late ones that it lists. */
+type NodeScope = "all" | "late";
+
+async function readScreen(replicas: readonly Replica[], scope: NodeScope): Promise<string> {
   const answers = await askAll(replicas, async (client) => {
     const status = await client.getStatus({});
     const readNodes = async (): Promise<readonly Node[]> =>
-      states.length === 0
+      scope === "all"
         ? readPages(client.listNodes, {}, (page) => page.nodes)
-        : (await client.listNodes({ states: [...states], pageSize: maxRows })).nodes;
+        : (await client.listNodes({ states: [...lateStates], pageSize: maxRows })).nodes;
     const [findings, nodes, { changes }] = await Promise.all([
       client.listFindings({}),
       status.isSynced ? readNodes() : [],
@@ -78,7 +80,7 @@ async function readScreen(replicas: readonly Replica[], states: readonly ApplySt
     ]);
     return { status, findings, nodes, changes };
   });
-  return terminalText(formatStatus(answers, Date.now(), states.length === 0));
+  return terminalText(formatStatus(answers, Date.now(), scope));
 }
 
 /** Maximum number of nodes and changes that are listed. */
@@ -103,11 +105,7 @@ type Line = readonly [title: string, text: string];
  * Formats the screen, with the changes of the first replica that answered. `nowMs` is the current time, for the uptime;
  * the tables read the clock themselves.
  */
-export function formatStatus(
-  answers: readonly Answer<WatcherStatus>[],
-  nowMs: number,
-  countsNodes: boolean = true,
-): string {
+export function formatStatus(answers: readonly Answer<WatcherStatus>[], nowMs: number, scope: NodeScope): string {
   const replies = repliesOf(answers);
   const nodes = joinNodes(replies.map(({ value }) => value.nodes));
   const lateNodes = nodes.filter(({ state }) => lateStates.includes(state)).slice(0, maxRows);
@@ -116,7 +114,7 @@ export function formatStatus(
       ...(answers.length === 1 ? [] : [["replica", api] as const]),
       ...totals(value.status, nowMs),
     ]),
-    ...(countsNodes ? [["nodes", formatStates(nodes)] as const] : []),
+    ...(scope === "all" ? [["nodes", formatStates(nodes)] as const] : []),
     ...findingLines(mergeFindings(answers)),
   ];
   return [
