@@ -34,7 +34,7 @@ test("a watch by labels reports a row that no longer matches as deleted, and no 
   const node = (name: string, zone: string) => create(NodeSchema, { name, labels: { zone } });
   const select = watchLabels<Node>(parseLabelSelector("zone=zb"), ({ name }) => name);
   const follow = (rows: Node[], deleted: string[]) => {
-    const next = select(rows, deleted);
+    const next = select({ rows, deleted });
     return [next.rows.map(({ name }) => name), next.deleted];
   };
   expect(follow([node("n1", "za"), node("n2", "zb"), node("n3", "zb")], [])).toEqual([["n2", "n3"], []]);

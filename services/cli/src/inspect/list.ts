@@ -13,7 +13,14 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { type InspectClient, type InspectCommand, keepAsking, type PageRequest, readPages } from "./client.ts";
-import { outputOptions, printMessage, printRows, readOutputOptions, watchPrinter } from "./print/output.ts";
+import {
+  outputOptions,
+  printMessage,
+  printRows,
+  type RowChanges,
+  readOutputOptions,
+  watchPrinter,
+} from "./print/output.ts";
 import { enumWords, type TableSpec } from "./print/text.ts";
 
 /**
@@ -56,7 +63,7 @@ export function listCommand<
         for await (const message of watch(client, filterOf(words[0], options), { signal })) {
           answered();
           const change = { rows: rowsOf(message), deleted: (message.deleted ?? []).map(String) };
-          print(select?.(change.rows, change.deleted) ?? change);
+          print(select?.(change) ?? change);
         }
         return false;
       });
@@ -224,7 +231,7 @@ function parseLabelCondition(text: string): LabelSelector {
  */
 export function watchLabels<T extends object>(selector: LabelSelector, keyOf: (row: T) => string) {
   const shown = new Set<string>();
-  return (rows: readonly T[], deleted: readonly string[]) => {
+  return ({ rows, deleted }: RowChanges<T>): RowChanges<T> => {
     const { selected = [], other = [] } = Object.groupBy(rows, (row) =>
       selector(labelsOf(row)) ? "selected" : "other",
     );

@@ -129,6 +129,12 @@ function compareKeys(...keys: readonly (JsonValue | undefined)[]): number {
   return typeof one === "number" && typeof other === "number" ? one - other : compareText(String(one), String(other));
 }
 
+/** What a message of a watch has: rows that are new or have changed, and the keys of deleted ones. */
+export interface RowChanges<T> {
+  readonly rows: readonly T[];
+  readonly deleted: readonly string[];
+}
+
 /**
  * Returns a function that prints the rows of a watch as they arrive.
  *
@@ -142,13 +148,7 @@ export function watchPrinter<D extends DescMessage>(table: TableSpec<D>, output:
   const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
   /** Column widths, which are kept so that later rows align with earlier ones; empty before the headers. */
   const widths: number[] = [];
-  return ({
-    rows,
-    deleted,
-  }: {
-    readonly rows: readonly MessageShape<D>[];
-    readonly deleted: readonly string[];
-  }): void => {
+  return ({ rows, deleted }: RowChanges<MessageShape<D>>): void => {
     if (format === "name") printRows(table, rows, output);
     else if (!isTable(output)) {
       for (const row of rows) write(formatValue({ event: "put", row: plainMessage(schema, row) }, output));
