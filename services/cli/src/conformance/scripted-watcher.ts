@@ -14,8 +14,6 @@ import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb
  * *Bound:* what one backend sends in one case.
  */
 export class ScriptedWatcher implements AsyncDisposable {
-  /** *Shape:* `127.0.0.1:12345`. */
-  address = "";
   /** All streams since the start, the newest last. */
   readonly streams: ScriptedStream[] = [];
   /** If set, a new stream ends with this error before it is in `streams`. */
@@ -28,6 +26,7 @@ export class ScriptedWatcher implements AsyncDisposable {
     connectNodeAdapter({ routes: (router) => router.service(Sets, { watch: (...call) => this.#watch(...call) }) }),
   );
   #slow: Server | undefined;
+  #port = 0;
   #taken = 0;
 
   /** Starts on a free port of 127.0.0.1. With `isSlow`, each byte of its answers is a TCP segment of its own. */
@@ -37,13 +36,17 @@ export class ScriptedWatcher implements AsyncDisposable {
       watcher.#sessions.add(session);
       session.on("error", () => undefined).once("close", () => watcher.#sessions.delete(session));
     });
-    let port = await listen(watcher.#server);
+    watcher.#port = await listen(watcher.#server);
     if (isSlow) {
-      watcher.#slow = slowProxy(port);
-      port = await listen(watcher.#slow);
+      watcher.#slow = slowProxy(watcher.#port);
+      watcher.#port = await listen(watcher.#slow);
     }
-    watcher.address = `127.0.0.1:${port}`;
     return watcher;
+  }
+
+  /** *Shape:* `127.0.0.1:12345`. */
+  get address(): string {
+    return `127.0.0.1:${this.#port}`;
   }
 
   #watch(requests: AsyncIterable<WatchReq>, { signal }: HandlerContext): AsyncIterable<OpItem> {
