@@ -124,7 +124,7 @@ export function makeInspectCommand(
   inspect: InspectCommand,
   moreOptions: readonly OptionSpec[],
   path: string,
-  withReplicas: WithReplicas,
+  ask: WithReplicas,
   signal: AbortSignal,
 ): Command {
   const { name, aliases = [], argument, parseArgument, description = "", options, examples } = inspect;
@@ -143,7 +143,7 @@ export function makeInspectCommand(
     const words: readonly string[] = command.processedArgs.flat().filter((word) => word !== undefined);
     const options = command.optsWithGlobals();
     return withPlainErrors(() =>
-      withReplicas(options, async (replicas) => {
+      ask(options, async (replicas) => {
         if (inspect.asksBackend === true && replicas.length > 1) {
           const names = replicas.map(({ api }) => api).join(", ");
           throw new ProcessError("BAD_OPTION", `kpng get ${name} asks one backend, and there are several: ${names}`);
@@ -160,8 +160,8 @@ export function makeGroup(
   commands: readonly InspectCommand[],
   make: (command: InspectCommand, path: string) => Command,
 ): Command {
-  const held = "show what a watcher or a backend holds";
-  const group = new Command(name).description(name === "get" ? held : "show everything about one object");
+  const description = name === "get" ? "show what a watcher or a backend holds" : "show everything about one object";
+  const group = new Command(name).description(description);
   for (const command of commands) group.addCommand(make(command, `${name} `));
   return group;
 }

@@ -43,8 +43,8 @@ export async function observe<T>(
     );
     await sleep(5);
     if (failure !== undefined) throw failure;
-    // Without the packets that are not answered yet.
-    const known = observations.filter(() => true);
+    // Packets that are not answered yet have no value.
+    const known = Object.values(observations);
     const result = find(known);
     if (result !== undefined) return result;
     if (performance.now() - start > limitMs) {

@@ -14,7 +14,7 @@ import { oneLine, terminalText } from "./print/text.ts";
 export interface InspectCommand {
   readonly name: string;
   readonly aliases?: readonly string[] | undefined;
-  /** Absent if `kpng.ts` has it, because the command is no subcommand. */
+  /** Needed only for a subcommand: `kpng.ts` describes the others. */
   readonly description?: string;
   /** The argument in commander's notation, for example "[name...]"; absent for none. */
   readonly argument?: string | undefined;

@@ -92,7 +92,7 @@ Examples:
 
 /**
  * Parses `address:port`, `[IPv6]:port` or `[namespace/]name[:port]`; the name of a port is looked up in the Service, and
- * determines the protocol. Port 0 is the only port of the Service. Errors: BAD_OPTION.
+ * determines the protocol. Port 0 stands for the only port of the Service. Errors: BAD_OPTION.
  */
 async function findDestination(
   client: InspectClient,

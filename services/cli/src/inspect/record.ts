@@ -169,6 +169,7 @@ async function recordOps(
       onOp(op);
       if (op.Op.case !== "Sync") continue;
       if (stop.aborted) return;
+      // The first batch is always awaited. To add the listener again has no effect.
       stop.addEventListener("abort", endStream);
       // The watcher sends one batch per request.
       requests.write(request);

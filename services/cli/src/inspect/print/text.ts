@@ -55,7 +55,9 @@ export function enumWord({ values, typeName }: DescEnum, number: number): string
 
 /** Formats labels as kubectl does: `app=web,tier=front`. */
 export function formatLabels(labels: Readonly<Record<string, string>>): string {
-  return String(Object.entries(labels).map(([name, value]) => `${name}=${value}`));
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(",");
 }
 
 /** Returns the values of an enum, except the unspecified one, by the words that {@link enumWord} returns for them. */
