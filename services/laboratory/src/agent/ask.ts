@@ -79,8 +79,8 @@ let lastPort = firstPort;
  * Returns a local port that has not been used for a long time.
  *
  * If the system chose the port, the node might still have a conntrack entry for it from an earlier test: a datagram
- * would follow that entry, and a SYN could be invalid in the old connection. The port may
- * be in use; `askTcp` and `freshUdpSocket` then try the next one.
+ * would follow that entry, and a SYN could be invalid in the old connection. The port may be in use; `askTcp` and
+ * `freshUdpSocket` then try the next one.
  */
 export function nextPort(): number {
   lastPort = lastPort >= 60_000 ? firstPort : lastPort + 1;

@@ -101,8 +101,8 @@ export function together(...states: readonly State[]): State {
 /** State without Services. */
 export const nothing: State = { services: [], slices: [] };
 
-/** Fields that are undefined are absent for whoever reads the object. */
-export function makeService(name: string, options: ServiceOptions) {
+/** Returns the manifest of a Service. Its readers take a field that is undefined for absent. */
+function makeService(name: string, options: ServiceOptions) {
   const { number = 11, ports = [{ port: 80 }], loadBalancerIPs = [], ipMode = "VIP", affinitySeconds } = options;
   const hasNodePort = ports.some(({ nodePort }) => nodePort !== undefined);
   const type = options.type ?? (loadBalancerIPs.length > 0 ? "LoadBalancer" : hasNodePort ? "NodePort" : "ClusterIP");
@@ -153,7 +153,7 @@ function makePorts({ port, targetPort = 8080, nodePort, protocols = ["tcp", "udp
   });
 }
 
-export function makeSlice(service: ServiceManifest, family: Family, endpoints: readonly EndpointOption[]) {
+function makeSlice(service: ServiceManifest, family: Family, endpoints: readonly EndpointOption[]) {
   const { name, namespace, labels } = service.metadata;
   const isHeadless = service.spec.clusterIP === "None";
   return {
@@ -198,25 +198,20 @@ function bothFamilies(pairs: readonly AddressPair[]): readonly string[] {
   return pairs.flatMap(({ v4, v6 }) => [v4, v6]);
 }
 
-/** Returns a Node of every state. */
-export function makeNode(name: "n1" | "n2") {
-  return {
-    apiVersion: "v1",
-    kind: "Node" as const,
-    metadata: { name, labels: { "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": `zone-${name}` } },
-    spec: { podCIDR: podCIDRs[name].v4, podCIDRs: [podCIDRs[name].v4, podCIDRs[name].v6] },
-    status: { addresses: families.map((family) => ({ type: "InternalIP", address: hosts[name][family] })) },
-  };
-}
-
 /** The Nodes of every state. */
-export const nodes = [makeNode("n1"), makeNode("n2")];
+export const nodes = (["n1", "n2"] as const).map((name) => ({
+  apiVersion: "v1",
+  kind: "Node" as const,
+  metadata: { name, labels: { "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": `zone-${name}` } },
+  spec: { podCIDR: podCIDRs[name].v4, podCIDRs: [podCIDRs[name].v4, podCIDRs[name].v6] },
+  status: { addresses: families.map((family) => ({ type: "InternalIP", address: hosts[name][family] })) },
+}));
 
 /** The parts of Kubernetes objects that scenarios use. */
 export type ServiceManifest = Readonly<ReturnType<typeof makeService>>;
 export type EndpointSliceManifest = Readonly<ReturnType<typeof makeSlice>>;
 export type EndpointManifest = EndpointSliceManifest["endpoints"][number];
-export type Manifest = ServiceManifest | EndpointSliceManifest | ReturnType<typeof makeNode>;
+export type Manifest = ServiceManifest | EndpointSliceManifest | (typeof nodes)[number];
 
 /** State of the cluster, except its Nodes, which are the same in all states. */
 export interface State {

@@ -34,7 +34,7 @@ export const claimScenarios: readonly Scenario[] = [
     name: "an external IP that is the cluster IP of a Service without endpoints",
     state: together(web(victim, []), named("a-rival", { ...rival, externalIPs: [itsClusterIP] }, ["d"])),
     notRunWith,
-    packets: [...fromEach([pod("a"), n1, outside], { to: clusterIP("web"), port: 80, verdict: "refused" })],
+    packets: fromEach([pod("a"), n1, outside], { to: clusterIP("web"), port: 80, verdict: "refused" }),
   },
   {
     name: "a load-balancer IP for some clients that is the cluster IP of another Service",

@@ -5,7 +5,6 @@ import { boundAddress, hosts, ranges } from "./places.ts";
 import type { Scenario } from "./scenario.ts";
 
 const served = { goesTo: ["b", "c"], source: "masqueraded" } as const;
-const everyone = [outside, stranger, pod("a"), n1];
 const balancer = { to: loadBalancerIP("web"), port: 80 } as const;
 const shut = { ...balancer, verdict: "silent", ...droppedOrReset } as const;
 
@@ -15,7 +14,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "a load-balancer IP",
     state: web(everywhere, ["b", "c"]),
     packets: [
-      ...fromEach(everyone, { ...balancer, ...served }),
+      ...fromEach([outside, stranger, pod("a"), n1], { ...balancer, ...served }),
       { from: outside, to: nodeAddress, port: 30_080, ...served },
       { from: outside, to: loadBalancerIP("web"), port: 81, verdict: "untouched", ...unknownAddressPort },
       { from: outside, to: loadBalancerIP("web"), port: 30_080, verdict: "untouched", ...unknownAddressPort },

@@ -104,8 +104,11 @@ export const wholeAddressScenarios: readonly Scenario[] = [
     name: "whole addresses without endpoints",
     state: web({ mapIP: true, externalIPs: [address] }, []),
     packets: [
-      { from: outside, to: externalIP("web"), port: one, ...wholeBesidePort({ verdict: "refused" }) },
-      { from: pod("a"), to: externalIP("web"), port: one, ...wholeBesidePort({ verdict: "refused" }) },
+      ...fromEach([outside, pod("a")], {
+        to: externalIP("web"),
+        port: one,
+        ...wholeBesidePort({ verdict: "refused" }),
+      }),
       ...fromEach([pod("a"), n1], { to: clusterIP("web"), port: one, ...wholeClusterIP({ verdict: "refused" }) }),
     ],
   },
