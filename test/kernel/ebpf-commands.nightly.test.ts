@@ -29,7 +29,7 @@ describeBpf(`the commands of kpng-ebpf, seed ${seed}`, () => {
   vi.setConfig({ testTimeout: 120_000 });
   const dice = new Dice(seed);
   const cgroup = join(cgroupMount() ?? "", `kpng-test-commands-${process.pid}`);
-  // Hooks after tests run in reverse: the laboratory ends before its cgroup is removed.
+  // Hooks after tests run in reverse order: the laboratory ends before its cgroup is removed.
   afterAll(() => rmdirSync(cgroup));
   const open = useLaboratory("node");
   let laboratory: ReturnType<typeof open>;

@@ -11,19 +11,18 @@ const program = fileURLToPath(new URL("laboratory/ebpf-races.ts", import.meta.ur
 
 describeBpf(`programs of kpng-ebpf that run while maps change, seed ${seed}`, () => {
   vi.setConfig({ testTimeout: 120_000 });
-  let cgroup: string | undefined;
-  // Hooks after tests run in reverse order: the laboratory ends before.
-  afterAll(() => void (cgroup !== undefined && rmdirSync(cgroup)));
+  const cgroup = join(cgroupMount() ?? "", `kpng-test-races-${process.pid}`);
+  // Hooks after tests run in reverse order: the laboratory ends before its cgroup is removed.
+  afterAll(() => rmdirSync(cgroup));
   const laboratory = useLaboratory("node");
   beforeAll(async () => {
     await laboratory().run("node", ["ip", "address", "add", "10.200.0.1/32", "dev", "lo"]);
     await mountBpf(laboratory(), "node");
-    cgroup = join(cgroupMount() ?? "", `kpng-test-races-${process.pid}`);
     mkdirSync(cgroup);
   });
 
   const run = (what: string, ...flags: readonly string[]): Promise<string> =>
-    laboratory().run("node", [process.execPath, ...flags, program, what, cgroup ?? "", String(seed)]);
+    laboratory().run("node", [process.execPath, ...flags, program, what, cgroup, String(seed)]);
 
   test("programs are loaded although signals interrupt the kernel's verifier", async () => {
     // The profiler of V8 sends a signal with each sample.

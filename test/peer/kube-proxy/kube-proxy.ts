@@ -41,9 +41,9 @@ export async function runKubeProxy(options: KubeProxyOptions, isRight: (rules: S
   }
   const metricsSocket = join(laboratory.folder, `${namespace}.metrics`);
   await relayIn(laboratory, namespace, [apiPort, apiSocket], [metricsSocket, metricsPort]);
-  const process = new NodeProcess(laboratory, namespace);
-  const proxy = process.start([options.program, ...proxyArguments(options)]);
-  const details = (): string => `kube-proxy on ${nodeName} says:\n${process.log()}`;
+  const program = new NodeProcess(laboratory, namespace);
+  const proxy = program.start([options.program, ...proxyArguments(options)]);
+  const details = (): string => `kube-proxy on ${nodeName} says:\n${program.log()}`;
   try {
     await until(
       `kube-proxy on ${nodeName} has programmed its rules`,

@@ -1,3 +1,4 @@
+import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
@@ -17,7 +18,7 @@ const metricsPort = 10_249;
 export class ProxyUnderTest {
   readonly #laboratory: Laboratory;
   readonly #process: NodeProcess;
-  readonly #child: ReturnType<NodeProcess["start"]>;
+  readonly #child: ChildProcess;
   readonly #metricsSocket: string;
   /** Its rules are in nftables, and not in iptables-nft. */
   readonly isNftables: boolean;
