@@ -21,8 +21,8 @@ interface StreamEnd {
 const minStreamMs = 1_000;
 
 /**
- * Maximum delay while no process listens at the address, in milliseconds, unless `minMs` is longer. Longer delays would
- * spare nobody: a refused connection costs half a millisecond of the client's CPU time and nothing elsewhere.
+ * Maximum delay while no process listens at the address, in milliseconds, unless `minMs` is longer. Changes wait
+ * for the client to reconnect, and a refused connection costs only half a millisecond of the client's CPU time.
  */
 const absentMaxMs = 3_000;
 
