@@ -2,7 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 
 /** One file of the repository. */
-export interface SourceFile {
+interface SourceFile {
   /** Path from the root of the repository. */
   readonly file: string;
   readonly text: string;

@@ -105,7 +105,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
 }
 
 /** Returns the backend of kpng that a proxy is; undefined for kube-proxy. */
-export function backendOf(proxy: ProxyName): Backend | undefined {
+function backendOf(proxy: ProxyName): Backend | undefined {
   return backends.find((name) => name === proxy);
 }
 

@@ -153,7 +153,7 @@ const guestModules = [
 export const guestLink = "vec0";
 
 /** Options of a guest. */
-export interface GuestOptions {
+interface GuestOptions {
   /** A folder that guest and machine share; everything else is read-only in the guest or ends with it. */
   readonly folder: string;
   /** The command and its arguments. */
@@ -169,20 +169,20 @@ export interface GuestOptions {
 }
 
 /** A TAP device in another network namespace, which becomes the device `guestLink` of the guest. */
-export interface GuestNetwork {
+interface GuestNetwork {
   readonly tap: string;
   /** Starts a command in that namespace. */
   readonly start: (command: readonly string[], environment: Readonly<Record<string, string>>) => ChildProcess;
 }
 
 /** How a run in a guest ended. */
-export type GuestEnd = MachineEnd & {
+type GuestEnd = MachineEnd & {
   /** True in QEMU. */
   readonly isEmulated: boolean;
 };
 
 /** How a run of `bootMachine` ended. */
-export type MachineEnd =
+type MachineEnd =
   | { readonly kind: "exited"; readonly exitCode: number; readonly output: string }
   /** The guest's kernel did not start on this machine; `reason` has its last words. */
   | { readonly kind: "not-booted"; readonly reason: string }

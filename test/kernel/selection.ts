@@ -9,7 +9,7 @@ export const isEverything = process.env.KPNG_TESTS === "all";
  * Names of the scenarios and updates that `npm test` runs with kpng-ipvs and kpng-userspace: those in which proxies
  * differ most. `npm run test:all` runs all.
  */
-export const selectedNames: readonly string[] = [
+const selectedNames: readonly string[] = [
   "a node port",
   "external policy Local with an endpoint on the node",
   "external policy Local without an endpoint on the node",

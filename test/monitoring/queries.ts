@@ -63,7 +63,7 @@ interface Selector {
 }
 
 /** Metrics and labels that an expression uses. */
-export interface Asked {
+interface Asked {
   readonly selectors: readonly Selector[];
   /** Labels that group or join results. */
   readonly groupings: readonly string[];

@@ -70,7 +70,7 @@ function describeSpan({ traceId, spanId, parentId, name, startMs, endMs, attribu
 }
 
 /** Span as received by a collector, with the attributes of its process. */
-export interface ReceivedSpan {
+interface ReceivedSpan {
   /** Hexadecimal. */
   readonly traceId: string;
   /** Hexadecimal. */

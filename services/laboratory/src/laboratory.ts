@@ -179,7 +179,7 @@ async function startHolder(isolation: Isolation): Promise<StartedHolder> {
 }
 
 /** Output and exit status of a command. */
-export interface CommandResult {
+interface CommandResult {
   /** -1 if the command could not be started or a signal ended it. */
   readonly exitCode: number;
   readonly stdout: string;

@@ -17,7 +17,7 @@ export async function whyNoKubeProxy(): Promise<string | undefined> {
 export type KubeProxyMode = "iptables" | "nftables";
 
 /** An API server, and kube-proxy as options of `kpng conformance packets`. */
-export interface KubeProxyCluster {
+interface KubeProxyCluster {
   readonly cluster: Cluster;
   readonly kubeconfig: string;
   readonly proxy: OwnProxy;

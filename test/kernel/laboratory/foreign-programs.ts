@@ -11,7 +11,7 @@ import { mountBpf } from "@kpng/laboratory/check/node-cgroup.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /** A program that denies all sockets, or none. */
-export interface ForeignProgram {
+interface ForeignProgram {
   /** A hook of sockets, e.g. `connect4`. */
   readonly hook: string;
   readonly denies: boolean;

@@ -25,7 +25,7 @@ export interface Scenario {
 }
 
 /** Figures of one of the equal processes of a tier. */
-export interface TierLoad {
+interface TierLoad {
   /** Share of one core; at 1, rounds follow each other without a pause. */
   readonly cpu: number;
   readonly bytesPerSecond: number;

@@ -20,7 +20,7 @@ import { type ScriptedStream, ScriptedWatcher } from "./scripted-watcher.ts";
 import { type AppliedState, isSameState, type Report, TestedBackend } from "./tested-backend.ts";
 
 /** What a case needs to know about the run. */
-export interface ProtocolSettings {
+interface ProtocolSettings {
   readonly command: readonly string[];
   readonly report: Report;
   /** Time within which a backend must react, in milliseconds. */
@@ -28,7 +28,7 @@ export interface ProtocolSettings {
 }
 
 /** A case about one rule of docs/protocol.md. */
-export interface ProtocolCase {
+interface ProtocolCase {
   /** *Shape:* `C4`, as in docs/protocol.md, and a letter if the rule has several cases. */
   readonly id: string;
   /** The rule in a few words. */
@@ -39,10 +39,10 @@ export interface ProtocolCase {
 }
 
 /** Thrown by a case that does not concern the backend. */
-export class NotApplicable extends Error {}
+class NotApplicable extends Error {}
 
 /** A watcher and a backend that is connected to it. */
-export class Play implements AsyncDisposable {
+class Play implements AsyncDisposable {
   readonly settings: ProtocolSettings;
   readonly watcher: ScriptedWatcher;
   backend: TestedBackend;

@@ -13,7 +13,7 @@ import { parseJson, readText } from "@kpng/source/kube/connection.ts";
 import type { CaseResult } from "./results.ts";
 
 /** What is judged, and by which states. */
-export interface PacketSettings extends ProxyCommand {
+interface PacketSettings extends ProxyCommand {
   /** Kubeconfig of the API server that serves the states. Default: kpng's watcher serves them. */
   readonly kubeconfig?: string | undefined;
 }

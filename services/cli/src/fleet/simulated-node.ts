@@ -20,7 +20,7 @@ export const nodeFaults = {
 /** Name of a fault. */
 export type NodeFault = keyof typeof nodeFaults;
 
-export interface SimulatedNodeOptions {
+interface SimulatedNodeOptions {
   readonly name: string;
   /** Opens a connection to a watcher, with this receive window; undefined for the default. */
   readonly connect: (windowBytes: number | undefined) => Http2Connection;
