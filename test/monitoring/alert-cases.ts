@@ -46,7 +46,7 @@ export const alertCases: readonly AlertCase[] = [
   one("KpngSourceSilent", `${progress}{kind="slices"}`, "60x60", "0+60x60"),
   one("KpngWatcherStale", "kpng_source_stale", "0x20 1x60", "0x28 1x1 0x60"),
   one("KpngCertificateExpires", "kpng_certificate_expiry_timestamp_seconds", "1000000x60", "2000000x60"),
-  one("KpngBadObjects", 'kpng_source_bad_objects_total{kind="services"}', "0x20 1x60", "7x60"),
+  one("KpngBadObjects", 'kpng_source_invalid_total{kind="services",skipped="object"}', "0x20 1x60", "7x60"),
   several(
     "KpngDeletionsHeld",
     { 'kpng_source_lists_total{kind="slices",result="braked"}': "0x20 1x60" },
@@ -94,12 +94,7 @@ export const alertCases: readonly AlertCase[] = [
       'kpng_backend_drift_checks_total{result="ok"}': "0+2x60",
     },
   ),
-  several(
-    "KpngConntrackNotCleaned",
-    { kpng_backend_conntrack_working: "0x60", kpng_backend_conntrack_failures_total: "0+1x60" },
-    // Before its first search, a backend has neither succeeded nor failed.
-    { kpng_backend_conntrack_working: "0x60", kpng_backend_conntrack_failures_total: "0x60" },
-  ),
+  one("KpngConntrackNotCleaned", "kpng_backend_conntrack_failures_total", "0+1x60", "0x20 1x60"),
   one("KpngHealthCheckPortTaken", "kpng_backend_health_checks_not_listening", "0x5 1x60", "1x28 0x60"),
   one("KpngObjectsRefused", "kpng_ipvs_refused_objects", "0x5 1x60", "1x28 0x60"),
   one("KpngForeignClaims", 'kpng_backend_refused_claims{service="a/rival"}', "0x5 2x60", "2x28 0x60"),

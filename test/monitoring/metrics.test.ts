@@ -81,11 +81,10 @@ describePackets("the metrics of all programs", () => {
     const asked = new Set(queries.flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric)));
     expect([...asked].filter((metric) => empty.has(metric)).toSorted()).toEqual([
       "kpng_certificate_expiry_timestamp_seconds",
+      "kpng_userspace_bytes_total",
       "kpng_userspace_connect_retries_total",
       "kpng_userspace_connections_ended_total",
       "kpng_userspace_connections_total",
-      "kpng_userspace_received_bytes_total",
-      "kpng_userspace_sent_bytes_total",
       "kpng_userspace_service_connections",
     ]);
   });

@@ -1,5 +1,4 @@
 import { type Clock, realClock } from "@kpng/process/clock.ts";
-import { Gauge, type Registry } from "prom-client";
 import type { CurrencySink } from "./source.ts";
 
 /**
@@ -53,18 +52,4 @@ interface ProbeOptions {
   /** Called after each probe that finds the source stale because the server is silent. */
   readonly onSilent?: (() => void) | undefined;
   readonly clock?: Clock | undefined;
-}
-
-/**
- * Gauge kpng_source_connected. The label `kind` is "all" for the source `api`, whose single stream carries all kinds.
- */
-export type ConnectedGauge = Gauge<"source" | "kind">;
-
-export function makeConnectedGauge(registry: Registry): ConnectedGauge {
-  return new Gauge({
-    name: "kpng_source_connected",
-    help: "1 while the source is connected to its server, 0 from a failure until it receives data again",
-    labelNames: ["source", "kind"],
-    registers: [registry],
-  });
 }

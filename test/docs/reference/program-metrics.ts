@@ -81,7 +81,7 @@ const groups: Readonly<Record<string, Register>> = {
   },
   userspace: (registry) => {
     const limit = new TrafficLimit({ total: 0, perService: 0 });
-    const counts = { closedFrontends: () => 0, openSockets: () => 0 };
+    const counts = { closedFrontends: () => 0 };
     registerTrafficMetrics(registry, { table: new TrafficTable(), connections: limit, flows: limit, ...counts });
   },
   ipvs: (registry) => {

@@ -5,7 +5,7 @@ import { Backoff } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
-import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { Counter, Histogram, type Registry } from "prom-client";
 import { familyLabels, shortBuckets } from "../observe/proxy-metrics.ts";
 import {
   type ConntrackTool,
@@ -139,7 +139,6 @@ export class StaleFlowCleaner {
       return false;
     }
     health.setReady(healthPart);
-    this.#metrics.isWorking.set(1);
     return true;
   }
 
@@ -189,7 +188,6 @@ export class StaleFlowCleaner {
     if (!isKnown) log.error("stale udp flows not deleted: trying again", { reason });
     health.set(healthPart, { isHealthy: true, isReady: true, reason });
     this.#metrics.failures.inc();
-    this.#metrics.isWorking.set(0);
   }
 }
 
@@ -213,11 +211,6 @@ function createMetrics(registry: Registry) {
     failures: new Counter({
       name: "kpng_backend_conntrack_failures_total",
       help: "Failed searches of the conntrack table for stale UDP flows; each is repeated with backoff",
-      registers,
-    }),
-    isWorking: new Gauge({
-      name: "kpng_backend_conntrack_working",
-      help: "1 if the last search of the conntrack table succeeded, 0 if it failed or before the first",
       registers,
     }),
   };

@@ -58,15 +58,15 @@ test("a Go watcher sends no Nodes, so nothing is reported", async () => {
 });
 
 test.each([
-  { state: { kind: "diverged" }, counts: "view_divergences" },
-  { state: { kind: "older" }, counts: "older_states_accepted" },
-  { state: { kind: "behind", reason: "older" }, counts: "older_offers" },
-  { state: { kind: "lost", reason: "reset" }, counts: "reconnects" },
+  { state: { kind: "diverged" }, counts: "view_divergences_total" },
+  { state: { kind: "older" }, counts: 'older_states_total{result="accepted"}' },
+  { state: { kind: "behind", reason: "older" }, counts: 'older_states_total{result="refused"}' },
+  { state: { kind: "lost", reason: "reset" }, counts: "reconnects_total" },
 ] as const)("a connection that is $state.kind is counted, and only there", async ({ state, counts }) => {
   const metrics = new Registry();
   new ConnectionObserver(new Health(), createBackendMetrics(metrics), createReadableLog().log).report(state);
-  const counted = (await metrics.metrics()).match(/^kpng_backend_\w+_total 1$/gm);
-  expect(counted).toEqual([`kpng_backend_${counts}_total 1`]);
+  const counted = (await metrics.metrics()).match(/^kpng_backend_\w+_total\S* 1$/gm);
+  expect(counted).toEqual([`kpng_backend_${counts} 1`]);
 });
 
 /** A protocol of a newer watcher; the last one that this version knows is 3. */

@@ -26,13 +26,12 @@ export function createBackendMetrics(registry: Registry) {
       "kpng_backend_view_divergences_total",
       "Views that did not have the digest sent by the watcher; the whole view is then requested",
     ),
-    olderOffers: counter(
-      "kpng_backend_older_offers_total",
-      "States of watchers that were refused because they were older than the state before",
-    ),
-    acceptedStates: counter(
-      "kpng_backend_older_states_accepted_total",
-      "Older states that were accepted, because no watcher offered a newer one for --accept-older-after",
+    olderStates: addCounter(
+      registry,
+      "kpng_backend_older_states_total",
+      "Offers of a state older than the one before; accepted if no watcher offers a newer one for --accept-older-after",
+      "result",
+      ["refused", "accepted"],
     ),
     revision: gauge("kpng_backend_revision", "Revision of the watcher's store that was applied last"),
     connected: gauge("kpng_backend_stream_connected", "1 while a stream from the watcher is in sync"),
@@ -89,8 +88,8 @@ export class ConnectionObserver {
 
   report(state: ConnectionState): void {
     if (state.kind === "diverged") this.#metrics.divergences.inc();
-    if (state.kind === "older") this.#metrics.acceptedStates.inc();
-    if (state.kind === "behind") this.#metrics.olderOffers.inc();
+    if (state.kind === "older") this.#metrics.olderStates.inc({ result: "accepted" });
+    if (state.kind === "behind") this.#metrics.olderStates.inc({ result: "refused" });
     if (state.kind === "lost") this.#metrics.reconnects.inc();
     if (state.kind === "diverged" || state.kind === "older") return;
     if (state.kind !== "synced") {

@@ -67,7 +67,6 @@ export class UserspaceRuntime {
       connections,
       flows,
       closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),
-      openSockets: () => this.listening.size,
     });
   }
 

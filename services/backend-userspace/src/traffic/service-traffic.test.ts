@@ -75,19 +75,18 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
   expect(values).toEqual({
     [of("connections_total")]: 6,
     [of("connect_retries_total")]: retries,
-    [of("received_bytes_total")]: 24,
-    [of("sent_bytes_total")]: 27,
+    [of("bytes_total", ',direction="sent"')]: 24,
+    [of("bytes_total", ',direction="received"')]: 27,
     [of("connections_ended_total", ',end="closed"')]: 3,
     [of("connections_ended_total", ',end="limit"')]: 1,
     [of("service_connections")]: 2,
-    kpng_userspace_open_connections: 2,
-    kpng_userspace_open_flows: 0,
-    kpng_userspace_max_connections: 20,
-    kpng_userspace_max_flows: 30,
-    kpng_userspace_listeners: 1,
+    'kpng_userspace_open{kind="connections"}': 2,
+    'kpng_userspace_open{kind="flows"}': 0,
+    'kpng_userspace_open_limit{kind="connections"}': 20,
+    'kpng_userspace_open_limit{kind="flows"}': 30,
     kpng_userspace_closed_frontends: 0,
   });
   for (const client of openClients) client.destroy();
   await until("the gauges go back", () => service.runtime.relay.limit.open === 0);
-  expect(await service.metrics.metrics()).toContain("kpng_userspace_open_connections 0");
+  expect(await service.metrics.metrics()).toContain('kpng_userspace_open{kind="connections"} 0');
 });

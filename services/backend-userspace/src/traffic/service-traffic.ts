@@ -183,7 +183,6 @@ interface TrafficSources {
   readonly flows: TrafficLimit;
   /** Number of frontends that could not be opened. */
   readonly closedFrontends: () => number;
-  readonly openSockets: () => number;
 }
 
 /**
@@ -211,16 +210,19 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
   const retried = "Failed attempts to connect to an endpoint that were followed by another attempt";
   perService("kpng_userspace_connections_total", "TCP connections and UDP flows of a Service", ({ total }) => total);
   perService("kpng_userspace_connect_retries_total", retried, ({ retries }) => retries);
-  perService(
-    "kpng_userspace_received_bytes_total",
-    "Bytes that clients sent to a Service",
-    (traffic) => traffic.bytesFromClients,
-  );
-  perService(
-    "kpng_userspace_sent_bytes_total",
-    "Bytes that endpoints of a Service sent to clients",
-    (traffic) => traffic.bytesToClients,
-  );
+  new Counter({
+    name: "kpng_userspace_bytes_total",
+    help: "Bytes that the clients of a Service sent, and received from its endpoints",
+    labelNames: ["service", "direction"] as const,
+    registers,
+    collect() {
+      this.reset();
+      for (const { service, bytesFromClients, bytesToClients } of table.used) {
+        this.inc({ service, direction: "sent" }, bytesFromClients);
+        this.inc({ service, direction: "received" }, bytesToClients);
+      }
+    },
+  });
   new Counter({
     name: "kpng_userspace_connections_ended_total",
     help: "Ended or refused TCP connections and UDP flows of a Service, by reason",
@@ -242,10 +244,19 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
     },
   });
   const closed = "Frontends that could not be opened, e.g. because another program uses the port";
-  addGauge(registry, "kpng_userspace_open_connections", "Open TCP connections of all Services", () => connections.open);
-  addGauge(registry, "kpng_userspace_open_flows", "Open UDP flows of all Services", () => flows.open);
-  addGauge(registry, "kpng_userspace_max_connections", "Limit of open TCP connections", () => connections.limits.total);
-  addGauge(registry, "kpng_userspace_max_flows", "Limit of open UDP flows", () => flows.limits.total);
-  addGauge(registry, "kpng_userspace_listeners", "Sockets that accept connections or datagrams", sources.openSockets);
+  const byKind = (name: string, help: string, read: (limit: TrafficLimit) => number): void => {
+    new Gauge({
+      name,
+      help,
+      labelNames: ["kind"],
+      registers,
+      collect() {
+        this.set({ kind: "connections" }, read(connections));
+        this.set({ kind: "flows" }, read(flows));
+      },
+    });
+  };
+  byKind("kpng_userspace_open", "Open TCP connections and UDP flows of all Services", ({ open }) => open);
+  byKind("kpng_userspace_open_limit", "Limit of open TCP connections and UDP flows", ({ limits }) => limits.total);
   addGauge(registry, "kpng_userspace_closed_frontends", closed, sources.closedFrontends);
 }

@@ -12,9 +12,10 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { Counter, type Registry } from "prom-client";
-import { type ConnectedGauge, makeConnectedGauge, type ProbeAnswer, probeServer } from "../probe-server.ts";
+import type { Registry } from "prom-client";
+import { type ProbeAnswer, probeServer } from "../probe-server.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
+import { type ConnectedGauge, makeConnectedGauge } from "../source-metrics.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { estimateOpBytes, GlobalItems } from "./global-items.ts";
 
@@ -50,8 +51,6 @@ class Relay {
   readonly #gate: ForwardGate;
   readonly #reconnect: Reconnect;
   readonly #connected: ConnectedGauge;
-  readonly #losses: Counter;
-  readonly #accepted: Counter;
   #transport: Transport;
   #stream = new AbortController();
   /** The reason why no stream is in sync; undefined while one is. */
@@ -60,22 +59,11 @@ class Relay {
   #hasState = false;
 
   constructor(options: ApiSourceOptions) {
-    const registers = [options.metrics];
     this.#options = options;
     this.#gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
     this.#reconnect = new Reconnect(options.backoff);
     this.#transport = options.transport;
     this.#connected = makeConnectedGauge(options.metrics);
-    this.#losses = new Counter({
-      name: "kpng_source_disconnects_total",
-      help: "Streams from the upstream watcher that ended",
-      registers,
-    });
-    this.#accepted = new Counter({
-      name: "kpng_source_older_states_accepted_total",
-      help: "Older states that were accepted, because the upstream watcher offered no newer one for a minute",
-      registers,
-    });
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -104,7 +92,6 @@ class Relay {
         if (kind === "lost") health.setFailing(part, `upstream watcher: ${reason}`);
         else health.setWaiting(part, `upstream watcher: ${reason}`);
       }
-      if (kind !== "moved") this.#losses.inc();
       await waitMs(delayMs, signal);
     }
     await probing;
@@ -168,7 +155,6 @@ class Relay {
     const { verdict, doubt, applied } = this.#gate.admit(offer);
     if (verdict === "refuse") throw new Error(`the upstream watcher offers ${doubt}`);
     if (verdict === "accept") {
-      this.#accepted.inc();
       log.error("older state accepted: the upstream watcher has offered no newer one for a minute");
     }
     const isFirst = this.#failure !== undefined;

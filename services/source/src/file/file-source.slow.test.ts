@@ -125,7 +125,7 @@ test("an invalid file keeps the last valid state and is reported until it is fix
   await replace(file, node("c"));
   assert.deepEqual(await sink.nextNodes(), ["c"]);
   assert.ok(health.isHealthy);
-  assert.match(await metrics.metrics(), /kpng_source_errors_total\{source="file"\} 1/);
+  assert.match(await metrics.metrics(), /kpng_source_invalid_total\{kind="files",skipped="object"\} 1/);
 });
 
 test("a file that is truncated before it is written is not an empty cluster, but one that stays empty is", async () => {

@@ -1,11 +1,11 @@
 import type { Health } from "@kpng/process/health/health.ts";
-import { addCounter } from "@kpng/process/health/metrics.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { Counter, Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
+import { type InvalidCounter, makeInvalidCounter } from "../source-metrics.ts";
 import { WatcherError } from "../watcher-error.ts";
 import type { InputProblem } from "./input-content.ts";
 import { type InputFilesOptions, type LoadedInput, listInputFiles, loadInput } from "./input-files.ts";
@@ -71,7 +71,7 @@ export function fileSource(options: FileSourceOptions): Source {
 
 class FileFollower {
   readonly #options: FileSourceOptions;
-  readonly #errors: Counter<"source">;
+  readonly #invalid: InvalidCounter;
   /** Contents of standard input and pipes, which can be read only once and are part of every later state. */
   readonly #streams = new Map<string, Uint8Array>();
   /** Times, sizes and inodes of all files when they were last polled. */
@@ -79,8 +79,7 @@ class FileFollower {
 
   constructor(options: FileSourceOptions) {
     this.#options = options;
-    const help = "Problems found in the input";
-    this.#errors = addCounter(options.metrics, "kpng_source_errors_total", help, "source", ["file"]);
+    this.#invalid = makeInvalidCounter(options.metrics, ["files"]);
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -143,7 +142,7 @@ class FileFollower {
     if (signal.aborted) return undefined;
     const result = readInput(loaded, decode, skipsBad);
     if (result.kind === "bad") {
-      this.#errors.inc({ source: "file" }, result.problems.length);
+      this.#invalid.inc({ kind: "files", skipped: "object" }, result.problems.length);
       const [first] = result.problems;
       health.setFailing(part, first === undefined ? "invalid input" : describe(first));
       for (const problem of result.problems.slice(0, maxProblems)) {
@@ -153,7 +152,7 @@ class FileFollower {
     }
     for (const note of result.notes.slice(0, maxProblems))
       log.info("note about an input file", { at: note.at, note: note.problem });
-    this.#errors.inc({ source: "file" }, result.skipped.length);
+    this.#invalid.inc({ kind: "files", skipped: "part" }, result.skipped.length);
     for (const skipped of result.skipped.slice(0, maxProblems)) {
       warn("invalid part of an input file skipped", { ...skipped });
     }

@@ -1,8 +1,8 @@
 import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import { makeConnectedGauge } from "../probe-server.ts";
 import type { Kind } from "../source.ts";
+import { makeConnectedGauge, makeInvalidCounter } from "../source-metrics.ts";
 import { describeFailure, type RequestFailure } from "./connection.ts";
 
 /**
@@ -88,7 +88,7 @@ export class KindReport {
 
   /** Reports that an object is invalid. `problem` is undefined if it was reported before. */
   objectInvalid(key: string, problem: string | undefined): void {
-    this.#metrics.badObjects.inc({ kind: this.#kind });
+    this.#metrics.invalid.inc({ kind: this.#kind, skipped: "object" });
     if (problem !== undefined) {
       this.#log.error("invalid object, keeping its last valid value", { object: key, problem });
     }
@@ -99,7 +99,7 @@ export class KindReport {
    * before.
    */
   partsSkipped(key: string, problem: string | undefined, count: number): void {
-    this.#metrics.badParts.inc({ kind: this.#kind }, count);
+    this.#metrics.invalid.inc({ kind: this.#kind, skipped: "part" }, count);
     if (problem !== undefined) this.#log.error("invalid part of an object skipped", { object: key, problem });
   }
 
@@ -159,16 +159,7 @@ export function makeSourceMetrics(registry: Registry) {
       "result",
     ),
     relists: counter("kpng_source_relists_total", "Lists after the first one, by reason", "kind", "reason"),
-    badObjects: counter(
-      "kpng_source_bad_objects_total",
-      "Invalid objects received; the source keeps their last valid values",
-      "kind",
-    ),
-    badParts: counter(
-      "kpng_source_bad_parts_total",
-      "Invalid parts of objects received, such as one port; the source skips them and serves the rest of the object",
-      "kind",
-    ),
+    invalid: makeInvalidCounter(registry, []),
     lastProgress: new Gauge({
       name: "kpng_source_last_progress_timestamp_seconds",
       help: "Time of the last response or event of the API server for this kind; advances about once a minute without changes",
@@ -197,12 +188,11 @@ export type RelistReason = (typeof relistReasons)[number];
 const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
 
 /** Starts all series of a kind at 0, because a rate over a series that starts with its first event misses that event. */
-export function beginSeries({ lists, watches, relists, badObjects, badParts }: SourceMetrics, kind: Kind): void {
+export function beginSeries({ lists, watches, relists, invalid }: SourceMetrics, kind: Kind): void {
   // "braked" counts the lists whose deletions wait for a second list, which count as "ok", too.
   for (const result of ["ok", ...failureKinds, "braked"]) lists.inc({ kind, result }, 0);
   // "closed" is the regular end of a watch.
   for (const result of ["closed", ...failureKinds]) watches.inc({ kind, result }, 0);
   for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
-  badObjects.inc({ kind }, 0);
-  badParts.inc({ kind }, 0);
+  for (const skipped of ["object", "part"]) invalid.inc({ kind, skipped }, 0);
 }

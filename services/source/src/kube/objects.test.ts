@@ -21,8 +21,10 @@ function setUp<K extends Kind>(kind: ObjectKind<K>) {
   const put = (object: object): void => {
     tracker.apply([{ kind: "put", key: "ns/web", resourceVersion: "1", object }], 0, "1");
   };
-  const count = async (what: "objects" | "parts"): Promise<number | undefined> =>
-    (await registry.getSingleMetric(`kpng_source_bad_${what}_total`)?.get())?.values[0]?.value;
+  const count = async (skipped: "object" | "part"): Promise<number | undefined> => {
+    const series = (await registry.getSingleMetric("kpng_source_invalid_total")?.get())?.values;
+    return series?.find(({ labels }) => labels.skipped === skipped)?.value;
+  };
   const reason = () => health.parts.get(`objects/${kind.kind}`)?.reason;
   return { store, logged, put, count, reason, report, health };
 }
@@ -55,7 +57,7 @@ test("an invalid part is skipped, logged once until it changes, and counted, and
   assert.equal(reason(), 'invalid: ns/web (spec.externalIPs[0]: "010.1.2.4" is not an IP address)');
   put({ metadata, spec: {} });
   assert.equal(reason(), "");
-  assert.equal(await count("parts"), 4);
+  assert.equal(await count("part"), 4);
 });
 
 test("an object that is invalid as a whole keeps its last valid value, and is counted", async () => {
@@ -63,7 +65,7 @@ test("an object that is invalid as a whole keeps its last valid value, and is co
   put({ metadata, spec: { externalIPs: ["192.0.2.1"] } });
   put({ metadata, spec: { externalIPs: 7 } });
   assert.deepEqual(store.snapshot.services.get("ns/web")?.externalIPs?.v4, ["192.0.2.1"]);
-  assert.equal(await count("objects"), 1);
+  assert.equal(await count("object"), 1);
 });
 
 test("a slice that gains the headless label is deleted, and restored when it loses the label", () => {

@@ -1,5 +1,5 @@
 import { addCounter, addGauge } from "@kpng/process/health/metrics.ts";
-import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { type Counter, Gauge, Histogram, type Registry } from "prom-client";
 
 /**
  * Registers the metrics of streams. At each scrape, `open` returns the open streams, and `now` returns the time in
@@ -48,11 +48,6 @@ export function makeStreamMetrics(
       buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
       registers: [registry],
     }),
-    applyFailures: new Counter({
-      name: "kpng_apply_failures_total",
-      help: "Revisions that subscribers reported as failed",
-      registers: [registry],
-    }),
   };
 }
 
@@ -67,7 +62,6 @@ interface SubscriberState {
 export interface StreamMetrics {
   readonly sentBytes: Counter<"kind">;
   readonly applySeconds: Histogram;
-  readonly applyFailures: Counter;
 }
 
 const kinds = ["local", "global"] as const;

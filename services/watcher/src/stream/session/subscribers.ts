@@ -258,8 +258,7 @@ export class Subscriber {
   }
 
   #fail(failed: number, error: string): void {
-    const { metrics, followers } = this.#context;
-    if (failed > 0 && failed !== this.#failedRevision) metrics.applyFailures.inc();
+    const { followers } = this.#context;
     this.#failedRevision = failed;
     this.#error = failed === 0 ? "" : errorText(error);
     if (failed === 0) return;
