@@ -61,7 +61,7 @@ function open(settings: Settings, scheduler = "rr"): RuleSets {
     (family) =>
       new IpvsRuleSet({
         ...{ family, names, runTool, requests, localAddresses, log: silent },
-        ...{ scheduler, excludedCIDRs: [], masqueradeBit: 14, drainMs: 0 },
+        ...{ scheduler, excludedCIDRs: [], masqueradeBit: 14 },
       }),
   );
   return new RuleSets<RuleChange>({

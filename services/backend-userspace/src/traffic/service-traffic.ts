@@ -243,7 +243,7 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
       for (const { service, open } of table.used) this.set({ service }, open);
     },
   });
-  const closed = "Frontends that could not be opened, e.g. because another program uses the port";
+  const closed = "Frontends that could not be opened, e.g. because other programs use all ports of the range";
   const byKind = (name: string, help: string, read: (limit: TrafficLimit) => number): void => {
     new Gauge({
       name,

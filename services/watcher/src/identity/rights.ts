@@ -33,9 +33,9 @@ import { Code, ConnectError } from "@connectrpc/connect";
  * API server away    UNAVAILABLE: the node keeps its rules and tries again
  * ```
  *
- * Rights are checked when a call begins, not for each message. A token is checked again every few seconds, and ends the
- * call once it is refused or expired. A certificate counts until its connection reaches its maximum age
- * (`Connections`).
+ * Rights are checked when a call begins, and a watch checks them at each request. A token is checked again every few
+ * seconds, and ends the call once it is refused or expired. A certificate counts until its connection reaches its
+ * maximum age (`Connections`).
  *
  * **Rejected.** *The common name of a certificate*: issuers restrict URI names by policy, and one certificate can hold
  * several. *The kubelet's certificate* (`system:node:n1`): its CA also signs certificates of other clients, and a
