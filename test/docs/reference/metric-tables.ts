@@ -11,7 +11,7 @@ export async function makeMetricTables(): Promise<BlockWriter> {
   return (argument) => {
     const names = argument.split(", ");
     const everywhere = new Set(argument === "process" ? [] : groups.get("process")?.map(({ name }) => name));
-    const rows = new Map<string, { readonly metric: ProgramMetric; readonly groups: string[] }>();
+    const rows = new Map<string, { readonly metric: ProgramMetric; readonly groups: readonly string[] }>();
     for (const name of names) {
       const metrics = groups.get(name);
       if (metrics === undefined) throw new Error(`no group of metrics is called "${name}"`);
@@ -19,7 +19,7 @@ export async function makeMetricTables(): Promise<BlockWriter> {
         if (everywhere.has(metric.name)) continue;
         const row = rows.get(metric.name);
         if (row === undefined) rows.set(metric.name, { metric, groups: [name] });
-        else row.groups.push(name);
+        else rows.set(metric.name, { metric: withLabelsOf(row.metric, metric), groups: [...row.groups, name] });
       }
     }
     const hasGroups = names.length > 1;
@@ -36,6 +36,15 @@ export async function makeMetricTables(): Promise<BlockWriter> {
   };
 }
 
+/** Adds the values that labels of a metric have in another group. */
+function withLabelsOf(metric: ProgramMetric, { labels }: ProgramMetric): ProgramMetric {
+  const joined = Array.from(metric.labels, ([label, values]) => {
+    return [label, [...new Set([...values, ...(labels.get(label) ?? [])])]] as const;
+  });
+  return { ...metric, labels: new Map(joined) };
+}
+
+/** A label with one known value is shown without it: there may be others. */
 function formatLabel([label, values]: readonly [string, readonly string[]]): string {
-  return values.length === 0 ? label : `${label}: ${values.join(", ")}`;
+  return values.length < 2 ? label : `${label}: ${values.join(", ")}`;
 }

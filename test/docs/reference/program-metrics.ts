@@ -94,7 +94,7 @@ export interface ProgramMetric {
   readonly name: string;
   readonly type: string;
   readonly help: string;
-  /** By label: the values that have a series from the start, if there are several. */
+  /** By label: the values that have a series from the start. */
   readonly labels: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -110,8 +110,8 @@ export async function metricsOf(group: string): Promise<readonly ProgramMetric[]
     const { name, type, help } = metric;
     const names = "labelNames" in metric && Array.isArray(metric.labelNames) ? metric.labelNames.map(String) : [];
     const labels = names.map((label): [string, string[]] => {
-      const values = new Set((series.get(name) ?? []).map((sample) => sample.labels[label]));
-      return [label, values.size < 2 ? [] : [...values].map(String)];
+      const values = (series.get(name) ?? []).flatMap((sample) => sample.labels[label] ?? []);
+      return [label, [...new Set(values.map(String))]];
     });
     return { name, type: String(type), help, labels: new Map(labels) };
   });
