@@ -34,7 +34,7 @@ export const help = `Usage: npm run e2e -- --backend NAME[,NAME…] [OPTION…]
 
 Runs Kubernetes' own tests of Services on a cluster that it starts on this machine. kpng is installed from the manifests
 and images of this repository. Prints a table in Markdown. Needs root on Debian, and Go 1.26; eleven minutes for each
-backend, and half an hour more the first time.
+backend, and a quarter of an hour more the first time.
 
   --backend NAME   ${proxyNames.join(", ")};
                    those with ipvs need IPVS in the kernel of this machine, or KPNG_GUEST_KERNEL, the kernel of a guest

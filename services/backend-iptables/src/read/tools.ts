@@ -43,7 +43,7 @@ const timeoutMs = 300_000;
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore, iptables and nfacct commands.
+ * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore and iptables commands.
  *
  * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed; the kernel may then have
  * committed some tables of a transaction, but none partially.

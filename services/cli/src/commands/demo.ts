@@ -10,7 +10,7 @@ import { writeManifests } from "../demo/manifests.ts";
 import { kpngMain, print, runWalkthrough } from "../demo/walkthrough.ts";
 
 const examples = `
-Needs the commands ip, nsenter and setpriv, and a kernel that permits network namespaces, to root or to every user. This
+Needs the commands ip, nft, nsenter and setpriv, and a kernel that permits network namespaces, to root or to every user. This
 machine's network and rules are not touched. Without namespaces, the demo prints the rules that it would make.
 
 Exit code 1 if no packets could be sent, 130 after an interruption.
