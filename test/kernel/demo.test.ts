@@ -17,9 +17,13 @@ describePackets("the demo", () => {
   });
   afterEach(async () => rm(temporary, { recursive: true, force: true }));
 
-  /** Runs the demo. When its output contains `moment`, sends it the signal twice, as `npm run` does. */
-  async function run(moment?: string, signal: NodeJS.Signals = "SIGINT") {
-    const child = spawn(process.execPath, [main, "demo"], { env: { ...process.env, TMPDIR: temporary } });
+  /**
+   * Runs the demo. When its output contains `moment`, sends it the signal twice, as `npm run` does. `command` runs the
+   * command line that follows it.
+   */
+  async function run(moment?: string, signal: NodeJS.Signals = "SIGINT", command: readonly string[] = []) {
+    const [program = "", ...args] = [...command, process.execPath, main, "demo"];
+    const child = spawn(program, args, { env: { ...process.env, TMPDIR: temporary } });
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding("utf8").on("data", (text: string) => {
@@ -69,6 +73,26 @@ describePackets("the demo", () => {
       expect(output).toMatch(new RegExp(`${address}: first packet answered \\d+ ms after the file changed`));
     }
     expect(output).toMatch(/ rules +the rules[\s\S]*10\.1\.1\.11/);
+    await expectNothingLeft();
+  });
+
+  /** Returns a command that runs another one where this tool is missing. */
+  function without(tool: string): readonly string[] {
+    const script = `PATH=$PATH:/usr/sbin:/sbin; mount --bind /dev/null "$(command -v ${tool})"; exec "$@"`;
+    return ["unshare", "--map-root-user", "--mount", "sh", "-ec", script, "sh"];
+  }
+
+  test("the demo needs no iptables", async () => {
+    // All of its commands are one program.
+    const { exitCode, output } = await run(undefined, undefined, without("iptables-restore"));
+    expect(exitCode, output).toBe(0);
+  });
+
+  test("without nft, the demo says what is missing, and explains a packet", async () => {
+    const { exitCode, output } = await run(undefined, undefined, without("nft"));
+    expect(output).toContain("Cannot send packets here: not installed: nft (Debian packages: nftables)");
+    expect(output).toMatch(/^outside → 198\.51\.100\.10:80\/TCP: FORWARD$/m);
+    expect(exitCode).toBe(1);
     await expectNothingLeft();
   });
 

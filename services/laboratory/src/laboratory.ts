@@ -241,19 +241,30 @@ type OpenResult =
   | { readonly kind: "open"; readonly laboratory: Laboratory }
   | { readonly kind: "unavailable"; readonly reason: string };
 
-/** Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules for both families. */
-export async function openLaboratory(): Promise<OpenResult> {
+/**
+ * Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules for both families with the
+ * tool that its user needs.
+ */
+export async function openLaboratory(rules: RuleTool = "iptables"): Promise<OpenResult> {
   if (process.platform !== "linux") return unavailable("network namespaces need Linux");
+  const { packages, samples } = ruleTools[rules];
+  const packageByTool = {
+    unshare: "util-linux",
+    nsenter: "util-linux",
+    setpriv: "util-linux",
+    ip: "iproute2",
+    ...packages,
+  };
   const test = 'for tool; do command -v "$tool" >&2 || echo "$tool"; done';
   const { stdout } = await runCommand(["sh", "-c", test, "sh", ...Object.keys(packageByTool)]);
-  const tools = stdout.split("\n").filter(Boolean);
-  if (tools.length > 0) {
-    const packages = new Set(tools.map((tool) => packageByTool[tool]));
-    return unavailable(`not installed: ${tools.join(", ")} (Debian packages: ${[...packages].join(" ")})`);
+  const missing = new Map(Object.entries(packageByTool).filter(([tool]) => stdout.split("\n").includes(tool)));
+  if (missing.size > 0) {
+    const names = [...missing.keys()].join(", ");
+    return unavailable(`not installed: ${names} (Debian packages: ${[...new Set(missing.values())].join(" ")})`);
   }
   try {
     const laboratory = await Laboratory.open();
-    const reason = await tryRules(laboratory);
+    const reason = await tryRules(laboratory, samples);
     if (reason === undefined) return { kind: "open", laboratory };
     await laboratory.close();
     return unavailable(reason);
@@ -263,45 +274,61 @@ export async function openLaboratory(): Promise<OpenResult> {
   }
 }
 
-const packageByTool: Readonly<Record<string, string>> = {
-  unshare: "util-linux",
-  nsenter: "util-linux",
-  setpriv: "util-linux",
-  ip: "iproute2",
-  "iptables-save": "iptables",
-  "iptables-restore": "iptables",
-  "ip6tables-save": "iptables",
-  "ip6tables-restore": "iptables",
-};
-
 function unavailable(reason: string): OpenResult {
   return { kind: "unavailable", reason };
 }
 
-/**
- * NAT rules with every match and target that the demo and the tests need, for iptables-restore and ip6tables-restore.
- */
-const sampleRules = `*nat
+type RuleTool = "iptables" | "nft";
+
+/** NAT rules with every match and target that tests need. */
+const iptablesSample = `*nat
 -A PREROUTING -m comment --comment sample -m statistic --mode random --probability 0.5 -j DNAT --to-destination ADDRESS
 -A POSTROUTING -j MASQUERADE
 COMMIT
 `;
 
+const nftSample = `table inet sample {
+  chain before { type nat hook prerouting priority -100; dnat ip to 192.0.2.1; dnat ip6 to 2001:db8::1; }
+  chain after { type nat hook postrouting priority 100; masquerade; }
+}
+`;
+
+/** By tool: the Debian packages of its programs, and NAT rules with the command that loads them. */
+const ruleTools: Readonly<
+  Record<RuleTool, { readonly packages: Readonly<Record<string, string>>; readonly samples: readonly Sample[] }>
+> = {
+  iptables: {
+    packages: {
+      "iptables-save": "iptables",
+      "iptables-restore": "iptables",
+      "ip6tables-save": "iptables",
+      "ip6tables-restore": "iptables",
+    },
+    samples: [
+      { command: ["iptables-restore"], rules: iptablesSample.replace("ADDRESS", "192.0.2.1") },
+      { command: ["ip6tables-restore"], rules: iptablesSample.replace("ADDRESS", "2001:db8::1") },
+    ],
+  },
+  nft: { packages: { nft: "nftables" }, samples: [{ command: ["nft", "-f", "-"], rules: nftSample }] },
+};
+
+interface Sample {
+  readonly command: readonly string[];
+  readonly rules: string;
+}
+
 /**
  * Returns why the kernel rejects NAT rules, or undefined if it accepts them. The only way to find out is to load some.
  */
-async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
+async function tryRules(laboratory: Laboratory, samples: readonly Sample[]): Promise<string | undefined> {
   try {
     await laboratory.add("probe");
   } catch (error) {
     return `cannot create a network namespace: ${error instanceof Error ? error.message : String(error)}`;
   }
-  for (const [tool, address] of [
-    ["iptables-restore", "192.0.2.1"],
-    ["ip6tables-restore", "2001:db8::1"],
-  ] as const) {
-    const { exitCode, stderr } = await laboratory.tryRun("probe", [tool], sampleRules.replace("ADDRESS", address));
-    if (exitCode !== 0) return `the kernel rejects NAT rules: ${tool}: ${stderr.trim()}`;
+  for (const { command, rules } of samples) {
+    const { exitCode, stderr } = await laboratory.tryRun("probe", command, rules);
+    if (exitCode !== 0) return `the kernel rejects NAT rules: ${command[0]}: ${stderr.trim()}`;
   }
   return undefined;
 }

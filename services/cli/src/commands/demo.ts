@@ -6,12 +6,12 @@ import { openLaboratory } from "@kpng/laboratory/laboratory.ts";
 import { network } from "@kpng/laboratory/one-node.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Command } from "commander";
-import { writeManifests } from "../demo/manifests.ts";
+import { families, writeManifests } from "../demo/manifests.ts";
 import { kpngMain, print, runWalkthrough } from "../demo/walkthrough.ts";
 
 const examples = `
 Needs the commands ip, nft, nsenter and setpriv, and a kernel that permits network namespaces, to root or to every user. This
-machine's network and rules are not touched. Without namespaces, the demo prints the rules that it would make.
+machine's network and rules are not touched. Without these, the demo explains what the node would do with a packet.
 
 Exit code 1 if no packets could be sent, 130 after an interruption.
 `;
@@ -19,17 +19,17 @@ Exit code 1 if no packets could be sent, 130 after an interruption.
 /**
  * `kpng demo`: sends packets to a Service of made-up manifests, on a node of network namespaces, while they change.
  *
- * On a machine that permits no namespaces it prints the rules instead, and the exit code is 1. Errors: a step that did
+ * Where that is not possible, it explains what would happen to one, and the exit code is 1. Errors: a step that did
  * not go as expected. Nothing is left behind.
  */
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo").addHelpText("after", examples).action(async () => {
     const startMs = performance.now();
     print("demo: manifests, a watcher, and a node whose rules kpng-nft makes; all in network namespaces");
-    const opened = await openLaboratory();
+    const opened = await openLaboratory("nft");
     if (opened.kind === "unavailable") {
-      print(`Cannot send packets here: ${opened.reason}\nThe rules that the node would get:\n`);
-      printRules();
+      print(`Cannot send packets here: ${opened.reason}\nWhat the node would do with one:\n`);
+      explainPacket();
       process.exitCode = 1;
       return;
     }
@@ -47,13 +47,13 @@ export function makeDemo(signal: AbortSignal): Command {
   });
 }
 
-/** Prints the rules of the demo's node, as `kpng file … to-local to-nft --dry-run` does. */
-function printRules(): void {
+/** Prints what the demo's node would do with a packet, which needs no rights. */
+function explainPacket(): void {
   const folder = mkdtempSync(join(tmpdir(), "kpng-demo-"));
   const manifests = join(folder, "manifests");
   writeManifests(manifests, network.pods);
-  const backend = ["to-local", "to-nft", "--dry-run", "--once", "--node-name", network.node.name];
-  const command = [kpngMain, "file", "-i", manifests, ...backend, "--log-level", "error"];
+  const packet = [`${families[0]?.external}:80`, "--from", "outside", "--node", network.node.name];
+  const command = [kpngMain, "file", "-i", manifests, "explain", ...packet];
   spawnSync(process.execPath, command, { stdio: ["ignore", "inherit", "inherit"] });
   rmSync(folder, { recursive: true });
 }
