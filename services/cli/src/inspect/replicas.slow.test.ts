@@ -1,6 +1,6 @@
 import { createServer } from "node:net";
 import { join } from "node:path";
-import type { Transport } from "@connectrpc/connect";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { temporaryFolder } from "@kpng/process/testing/temporary-folder.ts";
@@ -38,6 +38,20 @@ test("a replica that hangs does not hold back the answers of the others, and is 
   expect(answers).toMatchObject([{ reason: expect.stringContaining("timed out") }, { value: {} }]);
   expect(await joinReplicas(replicas).client.listServices({})).toHaveProperty("services.length", 4);
   expect(stderr.mock.calls.join("")).toContain("warning: frozen does not answer: request failed");
+});
+
+test("a replica that does not answer is asked once, not for each page of a list", async () => {
+  const stderr = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  onTestFinished(() => stderr.mockRestore());
+  let askedCount = 0;
+  const unary: Transport["unary"] = async () => {
+    askedCount += 1;
+    throw new ConnectError("timed out", Code.DeadlineExceeded);
+  };
+  const answering = await startReplica();
+  const { client } = joinReplicas([{ api: "silent", transport: { ...answering.transport, unary } }, answering]);
+  expect(await readPages(client.listServices, { pageSize: 1 }, ({ services }) => services)).toHaveLength(4);
+  expect(askedCount).toBe(1);
 });
 
 test("a watcher that hangs is reported, also if it is the only one", async () => {

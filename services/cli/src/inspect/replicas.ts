@@ -67,7 +67,8 @@ const ownAnswers: readonly string[] = [InspectService.method.getStatus.name, Ins
  * | status, findings | from the first replica |
  * | all others (only about the cluster's objects) | from the first replica, with a warning if another one differs |
  *
- * If a replica does not answer, a warning is printed on standard error. A stream follows only the first replica.
+ * If a replica does not answer, a warning is printed on standard error, and it is not asked again. A stream follows only
+ * the first replica.
  *
  * Errors: the error of a replica if none answers.
  */
@@ -80,9 +81,16 @@ export function joinReplicas(replicas: readonly Replica[]): Pick<Question, "clie
     if (!warned.has(text)) process.stderr.write(terminalText(`warning: ${text}\n`));
     warned.add(text);
   };
+  const silent = new Set<string>();
   const askEach = async <T>(ask: Parameters<typeof askAll<T>>[1]) => {
-    const answers = await askAll(replicas, ask);
-    for (const one of answers) if ("reason" in one) warn(`${one.api} does not answer: ${one.reason}`);
+    // A long list has many pages, and each would wait for a replica that hangs.
+    const others = replicas.filter(({ api }) => !silent.has(api));
+    const answers = await askAll(others.length === 0 ? replicas : others, ask);
+    for (const one of answers) {
+      if ("value" in one) continue;
+      silent.add(one.api);
+      warn(`${one.api} does not answer: ${one.reason}`);
+    }
     return repliesOf(answers);
   };
   const transport: Transport = {
