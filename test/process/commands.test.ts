@@ -52,6 +52,7 @@ describe("the command line", () => {
     ],
     [["local", "to-json", "--service-proxy-name", "my proxy"], 2, '"my proxy" is not a label value'],
     [["api", "--stale-after", "0", "to-api"], 2, '"0" is too short: at least 1s'],
+    [["get", "rules", "--service", "web"], 2, "expected a Service as namespace/name"],
     [["local", "to-nothing"], 2, "unknown command 'to-nothing'"],
     [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],
   ])("%j exits with %i and prints %j", async (args, code, message) => {

@@ -12,8 +12,9 @@ import {
   SubscriberKindSchema,
   SubscriberSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { parseNodeName } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNodeName } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { InvalidArgumentError } from "commander";
 import { type InspectCommand, readPages } from "./client.ts";
 import { endpointTable } from "./endpoints.ts";
 import {
@@ -23,8 +24,7 @@ import {
   nodeOption,
   notFound,
   parseFilter,
-  serviceFilterOption,
-  splitService,
+  parseServiceName,
   stateOption,
   statesOf,
 } from "./list.ts";
@@ -211,6 +211,17 @@ export const backendCommand: InspectCommand = {
   },
 };
 
+/** A backend finds rules by the key of a Service, and has no list of Services in which to look for a name. */
+const ruleServiceOption: OptionSpec = {
+  flags: "--service <namespace/name>",
+  description: "only the rules that serve this Service",
+  default: "",
+  parse: (text) => {
+    if (parseServiceName(text).includes("/")) return text;
+    throw new InvalidArgumentError("expected a Service as namespace/name");
+  },
+};
+
 export const rulesCommand: InspectCommand = {
   name: "rules",
   asksBackend: true,
@@ -218,13 +229,12 @@ export const rulesCommand: InspectCommand = {
   description: "rules that a backend of this node wants; with -o json, also those in the kernel",
   argument: "[rule-set]",
   parseArgument: parseFilter,
-  options: [serviceFilterOption, ...outputOptions],
+  options: [ruleServiceOption, ...outputOptions],
   examples: backendExamples,
   run: async ({ transport, words: [ruleSet = ""], options }) => {
     const output = await readOutputOptions(options);
-    const { namespace, service: name } = splitService(options);
-    const service = name === "" ? "" : `${namespace || "default"}/${name}`;
-    const { ruleSets } = await createClient(BackendInspectService, transport).listRules({ ruleSet, service });
+    const request = { ruleSet, service: String(options.service) };
+    const { ruleSets } = await createClient(BackendInspectService, transport).listRules(request);
     if (ruleSets.length === 0 && ruleSet !== "") {
       throw new ProcessError("REQUEST_FAILED", `rule set "${ruleSet}" not found; omit the name to print all`);
     }
