@@ -67,11 +67,25 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
   },
 );
 
-test("a watcher that does not announce its ping interval may be silent", async () => {
+test("a watcher that does not announce its ping interval may be silent, also in the place of one that does", async () => {
+  const store = new Store();
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+  const server = await serveStore(store, { pingMs: 200, drainMs: 0 });
   await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
-  const node1 = follow(dial({ api: watcher.address }));
-  await expect.poll(() => node1.states.length).toBe(1);
-  await sleep(800);
-  expect(node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
-  await node1.stop();
+  let address = server.address;
+  const network = relay(0, () => address);
+  await once(network, "listening");
+  const node1 = follow(dial({ api: `localhost:${portOf(network)}` }));
+  try {
+    await expect.poll(() => node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
+    ({ address } = watcher);
+    await server.stop();
+    await expect.poll(() => node1.states.length > 1 && node1.states.at(-1)?.kind).toBe("synced");
+    const before = [...node1.states];
+    await sleep(1_200);
+    expect(node1.states).toEqual(before);
+  } finally {
+    await node1.stop();
+    network.close();
+  }
 });

@@ -214,10 +214,13 @@ class SilenceLimit {
     return socket;
   }
 
-  /** Applies the peer's {@link pingHeader}, once for each stream. Without a valid value, the limit stays as it is. */
+  /**
+   * Applies the peer's {@link pingHeader}, once for each stream. Without it, there is no limit: another watcher, which
+   * sends no pings, may have taken the place of one that did. An invalid value is ignored.
+   */
   expect(header: string | null): void {
-    const pingMs = Number(header);
-    if (!(pingMs >= 1 && pingMs <= 3_600_000) || pingMs === this.#pingMs) return;
+    const pingMs = header === null ? undefined : Number(header);
+    if (pingMs === this.#pingMs || (pingMs !== undefined && !(pingMs >= 1 && pingMs <= 3_600_000))) return;
     this.#pingMs = pingMs;
     this.#restart();
   }
