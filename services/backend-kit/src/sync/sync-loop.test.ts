@@ -143,6 +143,17 @@ test("the first check runs early, and a check never overlaps a sync", async () =
   expect(steps).toEqual(["sync ends", "check 10"]);
 });
 
+test("checks run although no sync has succeeded, because one family's rules may be installed", async () => {
+  const checks: number[] = [];
+  const pace = (clock: ManualClock) => ({ check: notes(checks, minute, clock) });
+  await run(pace, async ({ clock, offer, fail }) => {
+    fail(new Error("the other family fails"));
+    offer("a/1");
+    await clock.advance(100 * second);
+  });
+  expect(checks).toHaveLength(2);
+});
+
 test.each([
   { tookMs: 5 * second, rule: "the interval", pauseMs: 10 * second },
   { tookMs: 2 * minute, rule: "its own duration, so that syncs have half of the time", pauseMs: 2 * minute },

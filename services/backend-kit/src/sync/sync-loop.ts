@@ -213,8 +213,8 @@ export class SyncLoop {
   async #check(signal: AbortSignal): Promise<boolean> {
     const { check } = this.#options;
     const startMs = this.#clock.nowMs();
-    // Before the first success, there are no rules to check.
-    if (check === undefined || !this.#pending.hasDelivered || startMs < this.#checkAtMs) return false;
+    // Before the first sync, there are no rules to check. If it failed, there are: those of a family that succeeded.
+    if (check === undefined || !Number.isFinite(this.#endedAtMs) || startMs < this.#checkAtMs) return false;
     await check.run(signal);
     const endMs = this.#clock.nowMs();
     this.#checkAtMs = endMs + Math.max(check.intervalMs, endMs - startMs);
