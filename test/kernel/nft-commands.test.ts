@@ -13,12 +13,27 @@ const seed = Number(process.env.KPNG_NFT_SEED ?? Math.floor(Math.random() * 2 **
 // Each test starts the program up to six times.
 vi.setConfig({ testTimeout: 120_000 });
 
+const restrictedService = {
+  apiVersion: "v1",
+  kind: "Service",
+  metadata: { namespace: "restricted", name: "web" },
+  spec: {
+    type: "LoadBalancer",
+    clusterIP: "10.97.0.1",
+    clusterIPs: ["10.97.0.1"],
+    loadBalancerSourceRanges: ["192.0.2.0/24"],
+    ports: [{ protocol: "TCP", port: 80, targetPort: 8080 }],
+  },
+  status: { loadBalancer: { ingress: [{ ip: "198.51.100.1" }] } },
+};
+
 describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
   const laboratory = useLaboratory("printed", "installed", "without");
   let path: string;
   beforeAll(async () => {
     path = join(laboratory().folder, "state.json");
-    await writeFile(path, manyServices(80, new Dice(seed)));
+    const state = JSON.parse(manyServices(80, new Dice(seed)));
+    await writeFile(path, JSON.stringify({ ...state, items: [...state.items, restrictedService] }));
   });
 
   const command = (...options: readonly string[]): readonly string[] => [
@@ -64,6 +79,27 @@ describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
     await laboratory().run("installed", ["nft", "add", "table", "ip", "foreign"]);
     expect((await kpng("installed", "--cleanup")).exitCode).toBe(0);
     expect(await tables("installed")).toBe("table ip foreign\n");
+  });
+
+  test("--diff names chains of endpoint counts, of source ranges and of others that another program changed", async () => {
+    expect((await kpng("installed")).exitCode).toBe(0);
+    const { stdout: table } = await laboratory().tryRun("installed", ["nft", "list", "table", "ip", "kpng"]);
+    const chains = [...table.matchAll(/chain ((?:pick|sticky|ranges)_\S+)/g)].map(([, name = ""]) => name);
+    const ranges = chains.filter((name) => name.startsWith("ranges_"));
+    expect(ranges.length).toBeGreaterThan(0);
+    const changes = [
+      ...chains.map((name) => (ranges.includes(name) ? `flush set ip kpng ${name}` : `flush chain ip kpng ${name}`)),
+      "add chain ip kpng others",
+      "add rule ip kpng others accept",
+    ];
+    await laboratory().run("installed", ["nft", "-f", "-"], `${changes.join("\n")}\n`);
+    const { exitCode, stdout } = await kpng("installed", "--diff");
+    expect(exitCode).toBe(1);
+    const named = [...stdout.matchAll(/^v4 chain (\S+): rules differ$/gm)].map(([, name]) => name);
+    expect(named.toSorted()).toEqual([...chains, "others"].toSorted());
+    expect((await kpng("installed")).exitCode).toBe(0);
+    expect((await kpng("installed", "--diff")).exitCode).toBe(0);
+    expect((await kpng("installed", "--cleanup")).exitCode).toBe(0);
   });
 
   test("--cleanup deletes our table of one family although that of the other is not ours, and fails", async () => {

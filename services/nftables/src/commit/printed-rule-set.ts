@@ -2,7 +2,7 @@ import type { FamilyPlan, RuleChange, RuleSet } from "@kpng/backend-kit/proxy/ru
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { differentChains, readOwnObjects, readTable } from "../read/read-table.ts";
+import { differentChains, type RulesByChain, readOwnObjects, readTable } from "../read/read-table.ts";
 import { ServiceElements } from "../render/service-elements.ts";
 import { renderFrame, renderPicks } from "../render/skeleton.ts";
 import { formatTransaction, makeNftChange } from "./format-rules.ts";
@@ -62,7 +62,9 @@ export class PrintedRuleSet implements RuleSet {
     const frame = renderFrame({ ...this.#options, node: plan.node });
     const change = await planInstall(elements, present, frame);
     this.#planned = { elements, picks: new Set() };
-    const chains = differentChains(frame.skeleton + frame.hooks, present.rules);
+    // `last` contains the hooks.
+    const commands = `${frame.skeleton}${renderPicks(id, change.picks)}${change.additions}${change.last}`;
+    const chains = [...differentChains(commands, present.rules), ...unwantedChains(change.last, present.rules)];
     return this.#print(stages, "full", this.#planned, change, frame.skeleton, chains);
   }
 
@@ -88,6 +90,12 @@ export class PrintedRuleSet implements RuleSet {
     elements.table.committed();
     return makeNftChange(family, mode, change);
   }
+}
+
+/** Returns the names of chains with rules that the commands delete. */
+function unwantedChains(commands: string, rules: RulesByChain): readonly string[] {
+  const deletions = commands.matchAll(/^delete chain \S+ \S+ (\S+)$(?!\nadd )/gm);
+  return [...deletions].map(([, name = ""]) => name).filter((name) => rules.has(name));
 }
 
 /** The elements and pick chains that a table would have. */

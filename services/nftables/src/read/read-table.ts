@@ -134,6 +134,7 @@ export async function readRules(
   const withSets = [...rules].filter(([chain, texts]) => rangesPattern.test(chain) && texts.join("").includes(chain));
   for (const [chain, texts] of withSets) {
     const elements = [...(await connection.readElements(id, chain)).keys()];
+    if (elements.length === 0) continue;
     rules.set(chain, [...texts, Buffer.from(elements.sort().join(" "), "latin1").toString("hex")]);
   }
   for (const [chain, hook] of hooks) rules.set(chain, [hook, ...(rules.get(chain) ?? [])]);
