@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { parseApiAddress } from "./connection/dial.ts";
 import { parseHostPort } from "./connection/listen.ts";
-import { createLog, RepeatLimit, withoutCredentials } from "./log.ts";
+import { createLog, RepeatLimit, stackOf, withoutCredentials } from "./log.ts";
+import { ProcessError } from "./process-error.ts";
 
 test.each([
   ["http://user:secret@host:80/x", "http://***@host:80/x"],
@@ -63,11 +64,19 @@ test.each([
   ["a number", { revision: 1 }, { revision: 2 }],
   ["a number in the reason", { reason: "reset by 10.0.0.1:4711" }, { reason: "reset by 10.0.0.1:4712" }],
   ["the trace", { trace_id: "a", span_id: "b" }, { trace_id: "c", span_id: "d" }],
+  ["the stack", { stack: "Error: 1\n at a" }, { stack: "Error: 2\n at a" }],
 ])("a line that differs only by %s is a repetition", (_what, first, second) => {
   const { log, lines } = makeLog({ burst: 1 });
   log.error("sync failed", first);
   log.error("sync failed", second);
   expect(lines).toHaveLength(1);
+});
+
+test("an error without a code is logged with its stack, and one with a code without", () => {
+  const { log, lines } = makeLog({ burst: 2 });
+  for (const error of [new Error("disk full"), new ProcessError("OUTPUT_FAILED", "disk full"), "disk full"])
+    log.error(String(error), { stack: stackOf(error) });
+  expect(lines.map((line) => line.stack)).toEqual([expect.stringMatching(/^Error: disk full\n/), undefined, undefined]);
 });
 
 test("lines with other bound fields or another level are counted apart, and debug lines are never held back", () => {

@@ -65,12 +65,12 @@ function wrap(logger: pino.Logger, repeats: RepeatLimit, boundKey: string): Log 
 
 /**
  * Returns the key by which lines count as repetitions of each other; it consists of all string fields. Numeric fields,
- * numbers in a reason, and trace ids vary between repetitions and are left out.
+ * numbers in a reason, trace ids and stacks vary between repetitions and are left out.
  */
 function keyOf(fields: LogFields): string {
   let key = "";
   for (const [name, value] of Object.entries(fields)) {
-    if (typeof value !== "string" || name === "trace_id" || name === "span_id") continue;
+    if (typeof value !== "string" || ["trace_id", "span_id", "stack"].includes(name)) continue;
     key += `\n${name} ${name === "reason" ? value.replaceAll(/\d+/g, "#") : value}`;
   }
   return key;
@@ -91,6 +91,11 @@ export function reasonOf(error: unknown): string {
   if (error.cause === undefined) return message;
   const cause = reasonOf(error.cause);
   return message.includes(cause) ? message : `${message}: ${cause}`;
+}
+
+/** Returns the stack of an error that has none of our codes, because such an error is a bug; otherwise undefined. */
+export function stackOf(error: unknown): string | undefined {
+  return error instanceof Error && !/^\[[A-Z_]+\] /.test(error.message) ? error.stack : undefined;
 }
 
 /**

@@ -51,6 +51,7 @@ test("a failed call is logged, shown in health and repeated, even if the view is
   expect(backend.lines.find((line) => line.msg === "sync failed")).toMatchObject({
     backend: "test",
     reason: "disk full",
+    stack: expect.stringMatching(/^Error: disk full\n +at /),
   });
   repeated.gate.open();
   await backend.end();

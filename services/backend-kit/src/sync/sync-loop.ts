@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { Backoff, type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
-import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { type Log, reasonOf, stackOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/tracing.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
@@ -247,7 +247,8 @@ export class SyncLoop {
       health.setFailing(name, reason);
       for (const observer of this.#observers) observer.failed?.(update, reason, stages.end());
       const delayMs = backoff.nextMs();
-      log.error("sync failed", { backend: name, revision: Number(update.revision), reason, delayMs });
+      const stack = stackOf(cause);
+      log.error("sync failed", { backend: name, revision: Number(update.revision), reason, delayMs, stack });
       return { delayMs, cause };
     } finally {
       this.#endedAtMs = this.#clock.nowMs();

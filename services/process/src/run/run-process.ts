@@ -1,5 +1,5 @@
 import { type Command, CommanderError, Help } from "commander";
-import { createLog, type Log, reasonOf } from "../log.ts";
+import { createLog, type Log, reasonOf, stackOf } from "../log.ts";
 import { describeOption, expertGroup } from "../options.ts";
 import { ProcessError } from "../process-error.ts";
 import { aborted } from "../wait.ts";
@@ -113,15 +113,10 @@ function prepare(command: Command, showsExperts: boolean): Command {
 /** Reports an error and exits. A person at a terminal gets plain text; otherwise the error is a log line. */
 function fail(log: Log, error: unknown, exitCode = failureExitCode()): never {
   const reason = reasonOf(error);
-  const stack = isExpected(error) ? undefined : (error as Error)?.stack;
+  const stack = stackOf(error);
   if (process.stderr.isTTY) process.stderr.write(`Error: ${stack ?? reason}\n`);
   else log.error("kpng stops", { reason, ...(stack === undefined ? {} : { stack }) });
   process.exit(exitCode);
-}
-
-/** True for an error with one of our codes. Any other error is a bug and is logged with its stack. */
-function isExpected(error: unknown): boolean {
-  return error instanceof Error && /^\[[A-Z_]+\] /.test(error.message);
 }
 
 /** Exit status of a failed run whose normal exit status, 0 or 1, is its result, as in diff(1) and kubectl diff. */
