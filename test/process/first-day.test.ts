@@ -24,6 +24,7 @@ describe("a question", () => {
   test.each<Typed>([
     { typed: "--help", out: /Run:[\s\S]*Ask:[\s\S]*Debug:[\s\S]*Administer:/, maxLines: 40 },
     { typed: "local to-nft --help", out: /--help-all/, maxLines: 60 },
+    { typed: "conformance protocol --help", out: /such as KPNG_REPORT for --report\.\n$/ },
     { typed: `file -i ${input} get service web -o json`, out: /^\{\n {2}"namespace": "default",\n {2}"name": "web"/ },
     { typed: `file -i ${input} get services -o json`, out: /^\{\n {2}"kind": "List",\n {2}"items": \[/ },
     { typed: `file -i ${input} explain web:http --node n1`, out: /^a pod → 10\.0\.0\.1:80\/TCP: FORWARD\n/ },

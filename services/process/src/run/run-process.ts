@@ -102,9 +102,11 @@ function prepare(command: Command, showsExperts: boolean): Command {
       },
     })
     .configureOutput({ getOutHelpWidth: () => process.stdout.columns ?? 100 });
-  if (command.options.some(({ envVar }) => envVar !== undefined)) {
+  const example = command.options.find(({ envVar, hidden }) => envVar !== undefined && !hidden);
+  if (example !== undefined) {
     const more = showsExperts || experts.length === 0 ? "" : `--help-all lists ${experts.length} more options. `;
-    command.addHelpText("after", `${more}Each option has an environment variable: KPNG_NODE_NAME for --node-name.`);
+    const variable = `${example.envVar} for ${example.long}`;
+    command.addHelpText("after", `${more}Options have environment variables, such as ${variable}.`);
   }
   for (const child of command.commands) prepare(child, showsExperts);
   return command;
