@@ -95,7 +95,7 @@ export class SyncRequests {
  * fail. A queue of views would grow without a bound, and the backend would install states that are already out of date.
  *
  * Idea: at most one update waits. It is the newest view together with one set, `touched`: the Services that may differ
- * from the view of the last success. `ViewState` derives the set once per batch, by object identity; this loop only
+ * from the view of the last success. `ViewState` derives the set once per batch, by comparing items; this loop only
  * merges sets; `FamilyPlanner` adds the Services that gain a frontend from another Service or lose one to it; a rule
  * set renders only the touched Services.
  *

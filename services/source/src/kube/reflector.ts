@@ -213,7 +213,7 @@ export interface ReflectorTiming extends ListLimits {
    * Time after the requested end of a watch when the watch, if silent, counts as dead, in milliseconds. Default 10 000.
    */
   readonly overdueMs?: number | undefined;
-  /** Time for which mass deletions wait for the confirming list, in milliseconds. Default 31 000, as an alert says. */
+  /** Time for which mass deletions wait for the confirming list, in milliseconds. Default 31 000; alerts name it. */
   readonly confirmMs?: number | undefined;
   /** Delays after failures. Default 0.8 to 30 s. */
   readonly backoff?: BackoffOptions | undefined;

@@ -19,7 +19,8 @@ import type { ViewTarget } from "./view-target.ts";
  *
  * **The idea.** A node runs few endpoints of a Service, and usually none. For all other endpoints, it receives the
  * items of its class, which are encoded once and compressed together. The node's own endpoints (see `ClassChoice`) are
- * encoded for that node, and sent after, or in place of, the items of the class:
+ * encoded for that node, and sent after, or in place of, the items of the class. Here, `'` marks the items of n1, and `"`
+ * the new item of the class:
  *
  * ```text
  *                    revision 41                     42: web/b fails, and web/c is recreated on n1
