@@ -1,4 +1,6 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { aborted } from "@kpng/process/wait.ts";
 import { expect, test } from "vitest";
 import { type FakeWatcher, inTurn, silence, startFakeWatcher } from "../testing/fake-watcher.ts";
 import { deleteService, putService, reset, sync } from "../testing/ops.ts";
@@ -55,6 +57,21 @@ test("a failed call is logged, shown in health and repeated, even if the view is
   });
   repeated.gate.open();
   await backend.end();
+  expect(backend.health.isHealthy).toBe(true);
+});
+
+test("a call that ends because it was told to stop has not failed", async () => {
+  await using watcher = await startFakeWatcher(inTurn([reset, sync()]));
+  const called = createGate();
+  const onState = async (_view: NodeView, signal: AbortSignal): Promise<void> => {
+    called.open();
+    await aborted(signal);
+    signal.throwIfAborted();
+  };
+  const backend = start(watcher, { onState });
+  await called.opened;
+  await backend.end();
+  expect(backend.lines.filter((line) => line.level === "error")).toEqual([]);
   expect(backend.health.isHealthy).toBe(true);
 });
 

@@ -50,7 +50,7 @@ interface SyncLoopOptions extends SyncPace {
   readonly wait?: typeof waitMs | undefined;
 }
 
-type Outcome = "unneeded" | "synced" | { readonly delayMs: number; readonly cause: unknown };
+type Outcome = "unneeded" | "synced" | "stopped" | { readonly delayMs: number; readonly cause: unknown };
 
 /** Maximum delay of the first check, in ms: a program that an earlier, killed process started may still change rules. */
 const firstCheckMs = 5_000;
@@ -242,6 +242,8 @@ export class SyncLoop {
       await sync(update, signal, stages);
       times = stages.end();
     } catch (cause) {
+      // A call that was told to stop, and did, has not failed.
+      if (signal.aborted && cause === signal.reason) return "stopped";
       const reason = reasonOf(cause);
       this.#pending.failed(update);
       health.setFailing(name, reason);

@@ -24,10 +24,15 @@ function write(stream: Writable, text: string, signal: AbortSignal): Promise<voi
   return new Promise((resolve, reject) => {
     const stop = (): void => reject(signal.reason);
     signal.addEventListener("abort", stop, { once: true });
-    stream.write(text, (error) => {
+    const end = (settle: () => void): void => {
       signal.removeEventListener("abort", stop);
-      if (error) reject(error);
-      else resolve();
+      settle();
+    };
+    stream.write(text, (error) => {
+      // The stream's "error" event comes next. If its listener aborts the signal, as `runProcess` does when the reader of
+      // standard output is gone, that is the reason.
+      if (error) setImmediate(end, () => reject(error));
+      else end(resolve);
     });
   });
 }
