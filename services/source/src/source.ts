@@ -120,7 +120,7 @@ export interface ClusterObjects {
 
 /** Where and when changes entered the watcher, for traces, metrics and `kpng get changes`. */
 export interface Origin {
-  /** Kind of the source: "kube", "file", "api" or "replay". */
+  /** Kind of the source: "kube", "file", "api", "replay" or "simulate". */
   readonly source: string;
   /** Time at which the first of the changes reached this process, in fractional milliseconds since 1970. */
   readonly receivedAtMs: number;

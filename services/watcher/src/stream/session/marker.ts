@@ -94,7 +94,8 @@ const recentMs = 30_000;
  * last 30 s, because the node may have missed their changes.
  *
  * Only some nodes record their part of a trace, because otherwise there would be thousands of spans. `tracedNodes` is
- * this share of the nodes: the number that the newest trace asks for, divided by the number of open streams.
+ * the number that the newest trace asks for, divided among the open streams: for a node, the probability that it
+ * records.
  */
 export function markerTraces(
   { snapshot, before }: Batch,
