@@ -39,6 +39,7 @@ export class PacketRun {
   #settings: string | undefined;
   /** Folder of the explanations; made with the first one. */
   #folder: string | undefined;
+  #explanationCount = 0;
 
   private constructor(world: TwoNodes, proxy: CommandProxy, clean: readonly string[]) {
     this.world = world;
@@ -93,7 +94,7 @@ export class PacketRun {
    * Adds to unexpected results what explains them: the endpoints, the rules that name them, and the proxy's log. The
    * last line names a file with all of the state, the rules and the log.
    */
-  async explain(wrong: readonly string[], { name, state }: Scenario): Promise<readonly string[]> {
+  async explain(wrong: readonly string[], { state }: Pick<Scenario, "state">): Promise<readonly string[]> {
     if (wrong.length === 0) return [];
     const { services, slices } = state;
     const view = slices.map(
@@ -107,7 +108,9 @@ export class PacketRun {
     const rules = all.filter((line) => names.some((name) => line.includes(name)));
     const log = this.proxy.log();
     this.#folder ??= mkdtempSync(join(tmpdir(), "kpng-packets-"));
-    const file = join(this.#folder, `${slugOf(name)}.txt`);
+    // Not the scenario's name: several cases share a scenario.
+    this.#explanationCount += 1;
+    const file = join(this.#folder, `${this.#explanationCount}.txt`);
     const parts = [wrong.join("\n"), JSON.stringify(state, undefined, 1), all.join("\n"), log];
     writeFileSync(file, `${parts.join("\n\n")}\n`);
     const lines = [...firstOf(wrong), "state:", ...view, "rules:", ...firstOf(rules)];
@@ -144,11 +147,7 @@ export const packetCases: readonly PacketCase[] = [
 
 /** Returns the id of a scenario or an update. *Shape:* `scenario/a-cluster-ip-with-two-ports`. */
 export function idOf(kind: "scenario" | "update", { name }: { readonly name: string }): string {
-  return `${kind}/${slugOf(name)}`;
-}
-
-function slugOf(name: string): string {
-  return name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
+  return `${kind}/${name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-")}`;
 }
 
 function scenarioCase(scenario: Scenario): PacketCase {

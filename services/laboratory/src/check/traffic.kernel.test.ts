@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ownProxies, profileOf } from "../../../../test/kernel/backend/kpng-proxy.ts";
@@ -38,5 +39,9 @@ describePackets("traffic of a case that fails", () => {
     const restart = packetCases.find(({ id }) => id === "continuity/restart");
     await expect(restart?.run(run)).rejects.toThrow("the proxy has ended with exit status 1");
     expect(await sockets()).toBe(before);
+    // Another case with the same scenario must not replace the file that explains this one.
+    const explained = [await run.explain(["wrong"], served), await run.explain(["lost"], served)];
+    const files = explained.map((lines) => lines.at(-1)?.replace(/^.*: /, "") ?? "");
+    expect(files.map((file) => readFileSync(file, "utf8").split("\n")[0])).toEqual(["wrong", "lost"]);
   });
 });
