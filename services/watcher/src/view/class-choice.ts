@@ -179,8 +179,8 @@ export function sameZone({ hintedZones }: Pick<OwnEndpoints, "hintedZones">, zon
 }
 
 /**
- * Returns, in ascending order, the port groups in which a node with these own endpoints follows hints; see {@link
- * NodeClass}.
+ * Returns, in ascending order, the port groups in which a node with these own endpoints follows hints
+ * ({@link NodeClass}).
  */
 export function namedGroupsFor(
   { hintedGroups }: OwnEndpoints,
