@@ -75,8 +75,8 @@ test("the metrics have the connections, bytes, retries, ends and limits of a Ser
   expect(values).toEqual({
     [of("connections_total")]: 6,
     [of("connect_retries_total")]: retries,
-    [of("bytes_total", ',direction="sent"')]: 24,
-    [of("bytes_total", ',direction="received"')]: 27,
+    [of("bytes_total", ',direction="received"')]: 24,
+    [of("bytes_total", ',direction="sent"')]: 27,
     [of("connections_ended_total", ',end="closed"')]: 3,
     [of("connections_ended_total", ',end="limit"')]: 1,
     [of("service_connections")]: 2,

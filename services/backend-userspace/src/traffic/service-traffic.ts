@@ -212,14 +212,14 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
   perService("kpng_userspace_connect_retries_total", retried, ({ retries }) => retries);
   new Counter({
     name: "kpng_userspace_bytes_total",
-    help: "Bytes that the clients of a Service sent, and received from its endpoints",
+    help: "Bytes received from the clients of a Service, and sent to them",
     labelNames: ["service", "direction"] as const,
     registers,
     collect() {
       this.reset();
       for (const { service, bytesFromClients, bytesToClients } of table.used) {
-        this.inc({ service, direction: "sent" }, bytesFromClients);
-        this.inc({ service, direction: "received" }, bytesToClients);
+        this.inc({ service, direction: "received" }, bytesFromClients);
+        this.inc({ service, direction: "sent" }, bytesToClients);
       }
     },
   });
