@@ -248,7 +248,7 @@ type OpenResult =
 export async function openLaboratory(rules: RuleTool = "iptables"): Promise<OpenResult> {
   if (process.platform !== "linux") return unavailable("network namespaces need Linux");
   const { packages, samples } = ruleTools[rules];
-  const packageByTool = {
+  const packageByTool: Readonly<Record<string, string>> = {
     unshare: "util-linux",
     nsenter: "util-linux",
     setpriv: "util-linux",
@@ -257,10 +257,10 @@ export async function openLaboratory(rules: RuleTool = "iptables"): Promise<Open
   };
   const test = 'for tool; do command -v "$tool" >&2 || echo "$tool"; done';
   const { stdout } = await runCommand(["sh", "-c", test, "sh", ...Object.keys(packageByTool)]);
-  const missing = new Map(Object.entries(packageByTool).filter(([tool]) => stdout.split("\n").includes(tool)));
-  if (missing.size > 0) {
-    const names = [...missing.keys()].join(", ");
-    return unavailable(`not installed: ${names} (Debian packages: ${[...new Set(missing.values())].join(" ")})`);
+  const missing = stdout.split("\n").filter(Boolean);
+  if (missing.length > 0) {
+    const names = new Set(missing.map((tool) => packageByTool[tool]));
+    return unavailable(`not installed: ${missing.join(", ")} (Debian packages: ${[...names].join(" ")})`);
   }
   try {
     const laboratory = await Laboratory.open();

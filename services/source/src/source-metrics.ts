@@ -17,14 +17,16 @@ export function makeConnectedGauge(registry: Registry): ConnectedGauge {
 /** Counter kpng_source_invalid_total. The label `kind` is "files" for the source `file`. */
 export type InvalidCounter = Counter<"kind" | "skipped">;
 
-/** Makes the counter, with series of `kinds` that start at 0. */
-export function makeInvalidCounter(registry: Registry, kinds: readonly string[]): InvalidCounter {
-  const counter = new Counter({
+export function makeInvalidCounter(registry: Registry): InvalidCounter {
+  return new Counter({
     name: "kpng_source_invalid_total",
     help: "Invalid objects in the input, whose last valid values are kept, and invalid parts, such as one port, without which an object is served",
     labelNames: ["kind", "skipped"],
     registers: [registry],
   });
-  for (const kind of kinds) for (const skipped of ["object", "part"]) counter.inc({ kind, skipped }, 0);
-  return counter;
+}
+
+/** Starts the series of a kind at 0. */
+export function beginInvalid(counter: InvalidCounter, kind: string): void {
+  for (const skipped of ["object", "part"]) counter.inc({ kind, skipped }, 0);
 }

@@ -84,8 +84,8 @@ export function joinReplicas(replicas: readonly Replica[]): Pick<Question, "clie
   const silent = new Set<string>();
   const askEach = async <T>(ask: Parameters<typeof askAll<T>>[1]) => {
     // A long list has many pages, and each would wait for a replica that hangs.
-    const others = replicas.filter(({ api }) => !silent.has(api));
-    const answers = await askAll(others.length === 0 ? replicas : others, ask);
+    const answering = replicas.filter(({ api }) => !silent.has(api));
+    const answers = await askAll(answering.length === 0 ? replicas : answering, ask);
     for (const one of answers) {
       if ("value" in one) continue;
       silent.add(one.api);

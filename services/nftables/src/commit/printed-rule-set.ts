@@ -37,7 +37,7 @@ export class PrintedRuleSet implements RuleSet {
     if (touched === "all" || this.#planned === undefined) return await this.#syncAll(plan, stages);
     const { elements, picks } = this.#planned;
     for (const key of touched) elements.put(key, plan.service(key));
-    return this.#print(stages, "partial", this.#planned, planChange(elements, picks));
+    return this.#print(stages, this.#planned, planChange(elements, picks));
   }
 
   async repair(): Promise<RuleChange> {
@@ -62,24 +62,26 @@ export class PrintedRuleSet implements RuleSet {
     const frame = renderFrame({ ...this.#options, node: plan.node });
     const change = await planInstall(elements, present, frame);
     this.#planned = { elements, picks: new Set() };
-    // `last` contains the hooks.
-    const commands = `${frame.skeleton}${renderPicks(id, change.picks)}${change.additions}${change.last}`;
-    const chains = [...differentChains(commands, present.rules), ...unwantedChains(change.last, present.rules)];
-    return this.#print(stages, "full", this.#planned, change, frame.skeleton, chains);
+    return this.#print(stages, this.#planned, change, { skeleton: frame.skeleton, rules: present.rules });
   }
 
-  /** Prints a plan as nft commands, and from then on treats it as carried out. */
+  /**
+   * Prints a plan as nft commands, and from then on treats it as carried out. In a full sync, also compares the chains
+   * with the rules in the kernel.
+   */
   #print(
     stages: SyncStages,
-    mode: "full" | "partial",
     { elements, picks }: PlannedTable,
     plan: TablePlan,
-    skeleton = "",
-    chains: readonly string[] = [],
+    full?: { readonly skeleton: string; readonly rules: RulesByChain },
   ): RuleChange {
     const { family, table, print } = this.#options;
+    const commands = `${full?.skeleton ?? ""}${renderPicks({ family, name: table }, plan.picks)}${plan.additions}`;
+    const chains =
+      full === undefined
+        ? []
+        : [...differentChains(`${commands}${plan.last}`, full.rules), ...unwantedChains(plan.last, full.rules)];
     const change = { elements: plan.elements, chains };
-    const commands = `${skeleton}${renderPicks({ family, name: table }, plan.picks)}${plan.additions}`;
     const text = `${commands}${formatTransaction(family, change, table)}${plan.last}`;
     if (text !== "" && print !== undefined) {
       stages.committing();
@@ -88,11 +90,11 @@ export class PrintedRuleSet implements RuleSet {
     for (const name of plan.picks) picks.add(name);
     elements.chains.committed();
     elements.table.committed();
-    return makeNftChange(family, mode, change);
+    return makeNftChange(family, full === undefined ? "partial" : "full", change);
   }
 }
 
-/** Returns the names of chains with rules that the commands delete. */
+/** Returns the names of chains with rules that the commands delete and do not add again. */
 function unwantedChains(commands: string, rules: RulesByChain): readonly string[] {
   const deletions = commands.matchAll(/^delete chain \S+ \S+ (\S+)$(?!\nadd )/gm);
   return [...deletions].map(([, name = ""]) => name).filter((name) => rules.has(name));

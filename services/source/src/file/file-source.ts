@@ -5,7 +5,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decoded.ts";
 import type { ClusterSink, Source } from "../source.ts";
-import { type InvalidCounter, makeInvalidCounter } from "../source-metrics.ts";
+import { beginInvalid, type InvalidCounter, makeInvalidCounter } from "../source-metrics.ts";
 import { WatcherError } from "../watcher-error.ts";
 import type { InputProblem } from "./input-content.ts";
 import { type InputFilesOptions, type LoadedInput, listInputFiles, loadInput } from "./input-files.ts";
@@ -79,7 +79,8 @@ class FileFollower {
 
   constructor(options: FileSourceOptions) {
     this.#options = options;
-    this.#invalid = makeInvalidCounter(options.metrics, ["files"]);
+    this.#invalid = makeInvalidCounter(options.metrics);
+    beginInvalid(this.#invalid, "files");
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -2,7 +2,7 @@ import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { Kind } from "../source.ts";
-import { makeConnectedGauge, makeInvalidCounter } from "../source-metrics.ts";
+import { beginInvalid, makeConnectedGauge, makeInvalidCounter } from "../source-metrics.ts";
 import { describeFailure, type RequestFailure } from "./connection.ts";
 
 /**
@@ -159,7 +159,7 @@ export function makeSourceMetrics(registry: Registry) {
       "result",
     ),
     relists: counter("kpng_source_relists_total", "Lists after the first one, by reason", "kind", "reason"),
-    invalid: makeInvalidCounter(registry, []),
+    invalid: makeInvalidCounter(registry),
     lastProgress: new Gauge({
       name: "kpng_source_last_progress_timestamp_seconds",
       help: "Time of the last response or event of the API server for this kind; advances about once a minute without changes",
@@ -194,5 +194,5 @@ export function beginSeries({ lists, watches, relists, invalid }: SourceMetrics,
   // "closed" is the regular end of a watch.
   for (const result of ["closed", ...failureKinds]) watches.inc({ kind, result }, 0);
   for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
-  for (const skipped of ["object", "part"]) invalid.inc({ kind, skipped }, 0);
+  beginInvalid(invalid, kind);
 }
