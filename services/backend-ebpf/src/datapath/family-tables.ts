@@ -132,8 +132,8 @@ export class FamilyTables {
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>): TablesChange {
     const change = new TablesChange();
     for (const key of touched) this.#put(plan, key, change);
-    // Room that a grace period has freed is used at the next sync, whichever Services that sync is about. Ends at the
-    // first failure, to cost little.
+    // A grace period may have freed room, which the next sync uses, whichever Services it is about. The first failure
+    // ends the loop, so that it costs little.
     for (const key of this.#withoutRoom) if (!this.#put(plan, key, change)) break;
     this.#finish(change);
     return change;

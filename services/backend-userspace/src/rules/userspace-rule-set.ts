@@ -25,8 +25,8 @@ interface UserspaceRuleSetOptions {
  * so no rules of an earlier run can be in force. A sync opens new listeners, publishes all changes to the entry, and
  * then closes old listeners, so that packets are never sent to a port where nothing listens. If a frontend cannot be
  * opened, for example because other programs use all ports of the range, this is logged and the frontend is tried again
- * with each check; other frontends are not affected. If no frontend can be opened, the sync fails, so that `/healthz` fails while nothing
- * listens; it does not fail in a family without an address on the node if the other family has one.
+ * with each check; other frontends are not affected. If no frontend can be opened, the sync fails, so that `/healthz`
+ * fails while nothing listens; it does not fail in a family without an address on the node if the other family has one.
  */
 export class UserspaceRuleSet implements RuleSet {
   readonly #options: UserspaceRuleSetOptions;

@@ -10,8 +10,8 @@ import { families, writeManifests } from "../demo/manifests.ts";
 import { kpngMain, print, runWalkthrough } from "../demo/walkthrough.ts";
 
 const examples = `
-Needs the commands ip, nft, nsenter and setpriv, and a kernel that permits network namespaces, to root or to every user. This
-machine's network and rules are not touched. Without these, the demo explains what the node would do with a packet.
+Needs the commands ip, nft, nsenter and setpriv, and a kernel that permits network namespaces, to root or to every user.
+This machine's network and rules are not touched. Without these, the demo explains what the node would do with a packet.
 
 Exit code 1 if no packets could be sent, 130 after an interruption.
 `;
@@ -19,8 +19,8 @@ Exit code 1 if no packets could be sent, 130 after an interruption.
 /**
  * `kpng demo`: sends packets to a Service of made-up manifests, on a node of network namespaces, while they change.
  *
- * Where that is not possible, it explains what would happen to one, and the exit code is 1. Errors: a step that did
- * not go as expected. Nothing is left behind.
+ * Where it cannot send packets, it explains what the node would do with one, and the exit code is 1. Errors: a step that
+ * did not go as expected. Nothing is left behind.
  */
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo").addHelpText("after", examples).action(async () => {

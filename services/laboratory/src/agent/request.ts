@@ -11,8 +11,8 @@ export interface Target {
 }
 
 /**
- * Packets until `wanted` different servers have answered, which are told apart by the name in their answers, or until
- * `atMost` have been sent. If nobody answers the first batch, no second one is sent.
+ * A request to send packets until `wanted` servers have answered, each with a name of its own, or until `atMost` packets
+ * have been sent. If nobody answers the first batch, the agent sends no second one.
  */
 export interface Ask extends Target {
   /** Number of packets sent at the same time. The first batch is always sent. */

@@ -96,8 +96,8 @@ const classes = Derived.atOnce(
     const isUsed = ({ proxyName, zone }: ViewClass): boolean =>
       (proxyName === undefined || names.has(proxyName)) && zones.has(zone);
     const used = new Map([...all].filter(([, { viewClass }]) => isUsed(viewClass)));
-    // All indexes advance together, because an index that nobody requests any more would otherwise retain an old
-    // snapshot. The first value of an index takes long to compute, so it is left to the steps of its first subscriber.
+    // All indexes advance together: alone, an index that nobody requests any more would retain an old snapshot. The
+    // first value of an index takes long to compute, so it is left to the steps of its first subscriber.
     for (const { index } of used.values()) if (index.newest !== emptySnapshot) index.at(snapshot);
     return used;
   },

@@ -47,7 +47,7 @@ describe("the measured time from a batch to its acknowledgement", () => {
   });
 });
 
-test("metrics count failed attempts, subscribers that fail, and the age of the oldest batch that is not applied", async () => {
+test("metrics count subscribers that fail, and the age of the oldest batch that is not applied", async () => {
   const registry = new Registry();
   let nowMs = 1_000;
   const subscriber = new Subscribers(new Store(), registry, () => nowMs).make("local", "").open();
