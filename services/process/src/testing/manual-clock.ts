@@ -22,6 +22,11 @@ export class ManualClock implements Clock {
       signal.addEventListener("abort", timer.ring, { once: true });
     });
 
+  /** True while somebody waits for this clock. */
+  get isAwaited(): boolean {
+    return this.#timers.size > 0;
+  }
+
   /** Advances time, and resolves when the work that this caused has settled. */
   async advance(ms: number): Promise<void> {
     await this.settle();
